@@ -1,11 +1,11 @@
 //! Symbolic sizes in normal form.
 
+mod text;
+
 use std::collections::BTreeMap;
-use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 /// The name of a size that is known only when the model runs, such as `batch`.
 pub type Symbol = Arc<str>;
@@ -37,8 +37,12 @@ pub type Monomial = Vec<Atom>;
 /// polynomials are equal values, so `==` decides most equalities a shape check asks for; it never says
 /// `true` wrongly.
 ///
-/// The text form is what [`fmt::Display`] prints and [`FromStr`] reads: `2*N + 1`,
+/// The text form is what [`std::fmt::Display`] prints and [`std::str::FromStr`] reads: `2*N + 1`,
 /// `floordiv(N + 1, 2)`, `max(0, N - 3)`.
+///
+/// The operators saturate coefficients at the ends of `i64`, which no real size comes near. Sizes from
+/// untrusted text go through [`Dim::checked_add`] and [`Dim::checked_mul`], so that reading one either
+/// gives exactly what it says or an error.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Dim {
     terms: BTreeMap<Monomial, i64>,
@@ -101,11 +105,48 @@ impl Dim {
     }
 
     fn accumulate(&mut self, monomial: Monomial, coefficient: i64) {
-        let sum = self.terms.entry(monomial).or_insert(0);
-        *sum = sum.saturating_add(coefficient);
-        if *sum == 0 {
-            self.terms.retain(|_, coefficient| *coefficient != 0);
+        let sum = self.terms.get(&monomial).copied().unwrap_or(0).saturating_add(coefficient);
+        self.set(monomial, sum);
+    }
+
+    fn set(&mut self, monomial: Monomial, coefficient: i64) {
+        if coefficient == 0 {
+            self.terms.remove(&monomial);
+        } else {
+            self.terms.insert(monomial, coefficient);
         }
+    }
+
+    /// The sum, or nothing when a coefficient leaves 64 bits.
+    pub fn checked_add(&self, other: &Dim) -> Option<Dim> {
+        let mut sum = self.clone();
+        for (monomial, &coefficient) in &other.terms {
+            let old = sum.terms.get(monomial).copied().unwrap_or(0);
+            sum.set(monomial.clone(), old.checked_add(coefficient)?);
+        }
+        Some(sum)
+    }
+
+    fn checked_sub(&self, other: &Dim) -> Option<Dim> {
+        let mut difference = self.clone();
+        for (monomial, &coefficient) in &other.terms {
+            let old = difference.terms.get(monomial).copied().unwrap_or(0);
+            difference.set(monomial.clone(), old.checked_sub(coefficient)?);
+        }
+        Some(difference)
+    }
+
+    /// The product, or nothing when a coefficient leaves 64 bits.
+    pub fn checked_mul(&self, other: &Dim) -> Option<Dim> {
+        let mut product = Dim::default();
+        for (left, &a) in &self.terms {
+            for (right, &b) in &other.terms {
+                let monomial = merged(left, right);
+                let old = product.terms.get(&monomial).copied().unwrap_or(0);
+                product.set(monomial, old.checked_add(a.checked_mul(b)?)?);
+            }
+        }
+        Some(product)
     }
 
     /// The value, when it does not depend on a symbol.
@@ -129,7 +170,7 @@ impl Dim {
 
     /// The largest number that divides every coefficient (0 for the constant 0).
     pub fn content(&self) -> i64 {
-        self.terms.values().fold(0, |gcd, &coefficient| greatest_common_divisor(gcd, coefficient))
+        to_divisor(self.terms.values().fold(0, |gcd, c| gcd_of(gcd, c.unsigned_abs())))
     }
 
     /// `self / divisor`, when the division leaves no remainder for any value of the symbols.
@@ -140,7 +181,7 @@ impl Dim {
         };
         let mut quotient = Dim::default();
         for (monomial, &factor) in &self.terms {
-            if factor % coefficient != 0 {
+            if factor.checked_rem(*coefficient)? != 0 {
                 return None;
             }
             let mut rest = monomial.clone();
@@ -156,9 +197,9 @@ impl Dim {
     /// Quotient rounded towards minus infinity.
     pub fn floor_div(&self, divisor: &Dim) -> Dim {
         if let (Some(value), Some(by)) = (self.as_const(), divisor.as_const())
-            && by != 0
+            && let Some(quotient) = floor_div(value, by)
         {
-            return Dim::constant(floor_div(value, by));
+            return Dim::constant(quotient);
         }
         self.divided_exactly(divisor).unwrap_or_else(|| {
             Dim::from_atom(Atom::FloorDiv(Box::new(self.clone()), Box::new(divisor.clone())))
@@ -178,7 +219,7 @@ impl Dim {
         if let (Some(value), Some(by)) = (self.as_const(), divisor.as_const())
             && by != 0
         {
-            return Dim::constant(value - floor_div(value, by).wrapping_mul(by));
+            return Dim::constant(floor_mod(value, by));
         }
         if self.divided_exactly(divisor).is_some() {
             return Dim::constant(0);
@@ -188,7 +229,7 @@ impl Dim {
 
     /// The larger of two sizes.
     pub fn maximum(&self, other: &Dim) -> Dim {
-        match (self - other).as_const() {
+        match self.checked_sub(other).and_then(|difference| difference.as_const()) {
             Some(difference) if difference >= 0 => self.clone(),
             Some(_) => other.clone(),
             None => {
@@ -200,7 +241,7 @@ impl Dim {
 
     /// The smaller of two sizes.
     pub fn minimum(&self, other: &Dim) -> Dim {
-        match (self - other).as_const() {
+        match self.checked_sub(other).and_then(|difference| difference.as_const()) {
             Some(difference) if difference <= 0 => self.clone(),
             Some(_) => other.clone(),
             None => {
@@ -231,9 +272,9 @@ impl Dim {
     pub fn substitute(&self, values: &BTreeMap<Symbol, Dim>) -> Dim {
         let mut sum = Dim::default();
         for (monomial, &coefficient) in &self.terms {
-            let product = monomial
-                .iter()
-                .fold(Dim::constant(coefficient), |product, atom| product * atom.substitute(values));
+            let product = monomial.iter().fold(Dim::constant(coefficient), |product, atom| {
+                product * atom.substitute(values)
+            });
             sum = sum + product;
         }
         sum
@@ -262,9 +303,9 @@ impl Dim {
     pub fn bounds(&self, ranges: &BTreeMap<Symbol, DimRange>) -> (i64, i64) {
         let (mut low, mut high) = (0i64, 0i64);
         for (monomial, &coefficient) in &self.terms {
-            let bounds = monomial
-                .iter()
-                .fold((coefficient, coefficient), |bounds, atom| times(bounds, atom.bounds(ranges)));
+            let bounds = monomial.iter().fold((coefficient, coefficient), |bounds, atom| {
+                times(bounds, atom.bounds(ranges))
+            });
             low = low.saturating_add(bounds.0);
             high = high.saturating_add(bounds.1);
         }
@@ -273,15 +314,13 @@ impl Dim {
 
     /// A number that divides the value whatever the symbols are within their ranges (0 for the constant 0).
     pub fn divisor(&self, ranges: &BTreeMap<Symbol, DimRange>) -> i64 {
-        self.terms.iter().fold(0, |gcd, (monomial, &coefficient)| {
-            let product = monomial.iter().fold(coefficient, |product, atom| match atom {
-                Atom::Symbol(symbol) => {
-                    product.saturating_mul(ranges.get(symbol).map_or(1, |range| range.divisor))
-                }
-                _ => product,
+        to_divisor(self.terms.iter().fold(0, |gcd, (monomial, &coefficient)| {
+            // A factor that would overflow is left out: fewer factors still divide.
+            let product = monomial.iter().fold(coefficient.unsigned_abs(), |product, atom| {
+                product.checked_mul(atom.divisor(ranges)).unwrap_or(product)
             });
-            greatest_common_divisor(gcd, product)
-        })
+            gcd_of(gcd, product)
+        }))
     }
 }
 
@@ -295,11 +334,9 @@ impl Atom {
             Atom::Symbol(symbol) => {
                 *dims.get(symbol).ok_or_else(|| DimError::Unbound(symbol.clone()))?
             }
-            Atom::FloorDiv(a, b) => floor_div(a.eval(dims)?, nonzero(b)?),
-            Atom::Mod(a, b) => {
-                let (value, by) = (a.eval(dims)?, nonzero(b)?);
-                value.wrapping_sub(floor_div(value, by).wrapping_mul(by))
-            }
+            Atom::FloorDiv(a, b) => floor_div(a.eval(dims)?, nonzero(b)?)
+                .ok_or_else(|| DimError::Overflow(Dim::from_atom(self.clone())))?,
+            Atom::Mod(a, b) => floor_mod(a.eval(dims)?, nonzero(b)?),
             Atom::Max(a, b) => a.eval(dims)?.max(b.eval(dims)?),
             Atom::Min(a, b) => a.eval(dims)?.min(b.eval(dims)?),
         })
@@ -314,6 +351,17 @@ impl Atom {
             Atom::Mod(a, b) => a.substitute(values).modulo(&b.substitute(values)),
             Atom::Max(a, b) => a.substitute(values).maximum(&b.substitute(values)),
             Atom::Min(a, b) => a.substitute(values).minimum(&b.substitute(values)),
+        }
+    }
+
+    /// A number that divides the value; 0 when the value is 0 whatever the symbols are.
+    fn divisor(&self, ranges: &BTreeMap<Symbol, DimRange>) -> u64 {
+        match self {
+            Atom::Symbol(symbol) => ranges.get(symbol).map_or(1, |r| r.divisor.unsigned_abs()),
+            Atom::FloorDiv(..) => 1,
+            Atom::Mod(a, b) | Atom::Max(a, b) | Atom::Min(a, b) => {
+                gcd_of(a.divisor(ranges).unsigned_abs(), b.divisor(ranges).unsigned_abs())
+            }
         }
     }
 
@@ -332,7 +380,8 @@ impl Atom {
                 }
                 let corners = [low, high]
                     .into_iter()
-                    .flat_map(|value| [floor_div(value, by_low), floor_div(value, by_high)]);
+                    .flat_map(|value| [by_low, by_high].map(|by| floor_div(value, by)))
+                    .flatten();
                 corners.fold((i64::MAX, i64::MIN), |(l, h), corner| (l.min(corner), h.max(corner)))
             }
             Atom::Mod(_, b) => match b.bounds(ranges) {
@@ -360,17 +409,36 @@ fn times((a, b): (i64, i64), (c, d): (i64, i64)) -> (i64, i64) {
     corners.iter().fold((i64::MAX, i64::MIN), |(l, h), &corner| (l.min(corner), h.max(corner)))
 }
 
-fn floor_div(value: i64, by: i64) -> i64 {
-    let quotient = value.wrapping_div(by);
-    if value.wrapping_rem(by) != 0 && ((value < 0) != (by < 0)) { quotient - 1 } else { quotient }
+/// Quotient rounded towards minus infinity; nothing for a zero divisor and for `i64::MIN / -1`.
+fn floor_div(value: i64, by: i64) -> Option<i64> {
+    let quotient = value.checked_div(by)?;
+    let inexact = value.checked_rem(by)? != 0;
+    Some(if inexact && ((value < 0) != (by < 0)) { quotient - 1 } else { quotient })
 }
 
-fn greatest_common_divisor(a: i64, b: i64) -> i64 {
-    let (mut a, mut b) = (a.saturating_abs(), b.saturating_abs());
+/// Remainder with the sign of the divisor, which is not zero.
+fn floor_mod(value: i64, by: i64) -> i64 {
+    let remainder = value.wrapping_rem(by);
+    if remainder != 0 && ((remainder < 0) != (by < 0)) { remainder + by } else { remainder }
+}
+
+fn gcd_of(mut a: u64, mut b: u64) -> u64 {
     while b != 0 {
         (a, b) = (b, a % b);
     }
     a
+}
+
+/// A divisor as `i64`: 2^63 does not fit, but 2^62 divides whatever it divides.
+fn to_divisor(gcd: u64) -> i64 {
+    i64::try_from(gcd).unwrap_or(1 << 62)
+}
+
+/// The product of two monomials.
+fn merged(left: &[Atom], right: &[Atom]) -> Monomial {
+    let mut monomial = [left, right].concat();
+    monomial.sort();
+    monomial
 }
 
 impl From<i64> for Dim {
@@ -402,9 +470,7 @@ impl std::ops::Mul<&Dim> for &Dim {
         let mut product = Dim::default();
         for (left, &a) in &self.terms {
             for (right, &b) in &other.terms {
-                let mut monomial = [left.as_slice(), right.as_slice()].concat();
-                monomial.sort();
-                product.accumulate(monomial, a.saturating_mul(b));
+                product.accumulate(merged(left, right), a.saturating_mul(b));
             }
         }
         product
@@ -421,7 +487,12 @@ impl std::ops::Neg for &Dim {
 impl std::ops::Sub<&Dim> for &Dim {
     type Output = Dim;
     fn sub(self, other: &Dim) -> Dim {
-        self + &-other
+        let mut difference = self.clone();
+        for (monomial, &coefficient) in &other.terms {
+            let old = difference.terms.get(monomial).copied().unwrap_or(0);
+            difference.set(monomial.clone(), old.saturating_sub(coefficient));
+        }
+        difference
     }
 }
 
@@ -468,177 +539,6 @@ impl std::iter::Sum for Dim {
     }
 }
 
-impl fmt::Display for Atom {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Atom::Symbol(symbol) => f.write_str(symbol),
-            Atom::FloorDiv(a, b) => write!(f, "floordiv({a}, {b})"),
-            Atom::Mod(a, b) => write!(f, "mod({a}, {b})"),
-            Atom::Max(a, b) => write!(f, "max({a}, {b})"),
-            Atom::Min(a, b) => write!(f, "min({a}, {b})"),
-        }
-    }
-}
-
-impl fmt::Display for Dim {
-    /// Non-constant terms first, the constant last: `2*N + 1`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let constant = self.terms.get(&Vec::new() as &Monomial).copied().unwrap_or(0);
-        let mut first = true;
-        for (monomial, &coefficient) in self.terms.iter().filter(|(m, _)| !m.is_empty()) {
-            let sign = match (first, coefficient < 0) {
-                (true, true) => "-",
-                (true, false) => "",
-                (false, true) => " - ",
-                (false, false) => " + ",
-            };
-            f.write_str(sign)?;
-            if coefficient.unsigned_abs() != 1 {
-                write!(f, "{}*", coefficient.unsigned_abs())?;
-            }
-            for (position, atom) in monomial.iter().enumerate() {
-                write!(f, "{}{atom}", if position == 0 { "" } else { "*" })?;
-            }
-            first = false;
-        }
-        match (first, constant) {
-            (true, value) => write!(f, "{value}"),
-            (false, 0) => Ok(()),
-            (false, value) if value < 0 => write!(f, " - {}", value.unsigned_abs()),
-            (false, value) => write!(f, " + {value}"),
-        }
-    }
-}
-
-impl FromStr for Dim {
-    type Err = DimError;
-
-    fn from_str(text: &str) -> Result<Dim, DimError> {
-        let mut parser = Parser { text, rest: text, depth: 0 };
-        let dim = parser.sum()?;
-        match parser.rest.trim_start() {
-            "" => Ok(dim),
-            rest => Err(parser.error(format!("unexpected `{rest}`"))),
-        }
-    }
-}
-
-/// Nesting beyond this is refused, so that hostile text cannot exhaust the stack.
-const MAX_DEPTH: usize = 64;
-
-struct Parser<'a> {
-    text: &'a str,
-    rest: &'a str,
-    depth: usize,
-}
-
-impl Parser<'_> {
-    fn error(&self, reason: impl Into<String>) -> DimError {
-        DimError::Syntax { text: self.text.to_owned(), reason: reason.into() }
-    }
-
-    fn eat(&mut self, token: char) -> bool {
-        self.rest = self.rest.trim_start();
-        match self.rest.strip_prefix(token) {
-            Some(rest) => {
-                self.rest = rest;
-                true
-            }
-            None => false,
-        }
-    }
-
-    fn expect(&mut self, token: char) -> Result<(), DimError> {
-        if self.eat(token) { Ok(()) } else { Err(self.error(format!("expected `{token}`"))) }
-    }
-
-    fn sum(&mut self) -> Result<Dim, DimError> {
-        self.depth += 1;
-        if self.depth > MAX_DEPTH {
-            return Err(self.error("nested too deeply"));
-        }
-        let mut sum = if self.eat('-') { -&self.product()? } else { self.product()? };
-        loop {
-            if self.eat('+') {
-                sum = sum + self.product()?;
-            } else if self.eat('-') {
-                sum = sum - self.product()?;
-            } else {
-                self.depth -= 1;
-                return Ok(sum);
-            }
-        }
-    }
-
-    fn product(&mut self) -> Result<Dim, DimError> {
-        let mut product = self.factor()?;
-        while self.eat('*') {
-            product = product * self.factor()?;
-        }
-        Ok(product)
-    }
-
-    fn factor(&mut self) -> Result<Dim, DimError> {
-        if self.eat('(') {
-            let inner = self.sum()?;
-            self.expect(')')?;
-            return Ok(inner);
-        }
-        let end = self
-            .rest
-            .find(|c: char| !(c.is_alphanumeric() || matches!(c, '_' | '.' | ':' | '$' | '?')))
-            .unwrap_or(self.rest.len());
-        let (word, rest) = self.rest.split_at(end);
-        if word.is_empty() {
-            return Err(self.error("expected a number or a name"));
-        }
-        self.rest = rest;
-        if word.starts_with(|c: char| c.is_ascii_digit()) {
-            let value = word.parse().map_err(|_| self.error(format!("bad number `{word}`")))?;
-            return Ok(Dim::constant(value));
-        }
-        if !self.eat('(') {
-            return Ok(Dim::symbol(word));
-        }
-        let left = self.sum()?;
-        self.expect(',')?;
-        let right = self.sum()?;
-        self.expect(')')?;
-        match word {
-            "floordiv" | "mod" if right.is(0) => Err(self.error("division by zero")),
-            "floordiv" => Ok(left.floor_div(&right)),
-            "mod" => Ok(left.modulo(&right)),
-            "max" => Ok(left.maximum(&right)),
-            "min" => Ok(left.minimum(&right)),
-            _ => Err(self.error(format!("unknown function `{word}`"))),
-        }
-    }
-}
-
-impl Serialize for Dim {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.as_const() {
-            Some(value) => serializer.serialize_i64(value),
-            None => serializer.collect_str(self),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Dim {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Dim, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Form {
-            Number(i64),
-            Text(String),
-        }
-        match Form::deserialize(deserializer)? {
-            Form::Number(value) => Ok(Dim::constant(value)),
-            Form::Text(text) => text.parse().map_err(serde::de::Error::custom),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -680,6 +580,29 @@ mod tests {
     }
 
     #[test]
+    fn the_ends_of_i64_are_errors_not_panics() {
+        let none = Dims::new();
+        let min = i64::MIN.to_string();
+        assert_eq!(dim(&min), Dim::constant(i64::MIN));
+        assert_eq!(dim(&format!("{min}*N")).to_string(), format!("{min}*N"));
+        assert_eq!(dim(&format!("N - {}", 1u64 << 63)), Dim::symbol("N") + Dim::constant(i64::MIN));
+        let quotient = dim(&format!("floordiv({min}, -1)"));
+        assert!(matches!(quotient.eval(&none), Err(DimError::Overflow(_))));
+        assert_eq!(dim(&format!("mod({min}, -1)")), Dim::constant(0));
+        let dims = Dims::from([("N".into(), i64::MIN)]);
+        assert!(matches!(dim("floordiv(N, -1)").eval(&dims), Err(DimError::Overflow(_))));
+        assert_eq!(dim("mod(N, -1)").eval(&dims), Ok(0));
+        assert!(matches!(dim("N - 1").eval(&dims), Err(DimError::Overflow(_))));
+        assert_eq!(dim(&min).divided_exactly(&dim("-1")), None);
+        assert_eq!(dim(&min).content(), 1 << 62);
+        assert_eq!(dim(&format!("{min}*N")).divisor(&BTreeMap::new()), 1 << 62);
+        for text in ["9223372036854775807 + 1", "4294967296*4294967296", "-9223372036854775808*-1"]
+        {
+            assert!(text.parse::<Dim>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
     fn bounds_and_divisors_hold() {
         let range = DimRange { min: 4, max: 64, divisor: 4 };
         let ranges = BTreeMap::from([(Symbol::from("N"), range)]);
@@ -687,12 +610,17 @@ mod tests {
         assert_eq!(dim("floordiv(N + 1, 2)").bounds(&ranges), (2, 32));
         assert_eq!(dim("6*N").divisor(&ranges), 24);
         assert_eq!(dim("6*N + 8").divisor(&ranges), 8);
+        assert_eq!(dim("max(6*N, 36)").divisor(&ranges), 12);
+        assert_eq!(dim("mod(6*N, 16) + 8*floordiv(N, 3)").divisor(&ranges), 8);
     }
 
     #[test]
     fn serde_uses_numbers_where_it_can() {
         let json = serde_json::to_string(&[Dim::constant(3), dim("2*N")]).unwrap();
         assert_eq!(json, r#"[3,"2*N"]"#);
-        assert_eq!(serde_json::from_str::<Vec<Dim>>(&json).unwrap(), [Dim::constant(3), dim("2*N")]);
+        assert_eq!(
+            serde_json::from_str::<Vec<Dim>>(&json).unwrap(),
+            [Dim::constant(3), dim("2*N")]
+        );
     }
 }

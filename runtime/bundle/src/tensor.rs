@@ -162,7 +162,13 @@ impl Tensor {
 /// Decodes an 8-bit float (OCP 8-bit Floating Point Specification, revision 1.0, section 5).
 ///
 /// `finite_only` formats have no infinities: only the all-ones pattern is NaN.
-fn f8_to_f64(bits: u8, exponent_bits: u32, mantissa_bits: u32, bias: i32, finite_only: bool) -> f64 {
+fn f8_to_f64(
+    bits: u8,
+    exponent_bits: u32,
+    mantissa_bits: u32,
+    bias: i32,
+    finite_only: bool,
+) -> f64 {
     let mantissa_mask = (1u8 << mantissa_bits) - 1;
     let exponent_mask = (1u8 << exponent_bits) - 1;
     let sign = if bits >> 7 == 1 { -1.0 } else { 1.0 };
