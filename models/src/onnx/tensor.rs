@@ -1,0 +1,313 @@
+//! Tensors as ONNX files hold them, brought to one encoding: little-endian, row-major bytes.
+
+use bytes::Bytes;
+
+use super::external::{ExternalError, ExternalFiles};
+use super::proto::{DataType, TensorProto};
+
+/// What is wrong with a tensor.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TensorError {
+    /// The element type is not one of ONNX's.
+    #[error("its element type {0} is not known")]
+    UnknownType(i32),
+    /// The element type is one of ONNX's that Fornax does not have.
+    #[error("its element type {0} is not supported")]
+    UnsupportedType(DataType),
+    /// A size is negative.
+    #[error("its size {0} is negative")]
+    NegativeSize(i64),
+    /// The tensor would not fit in memory.
+    #[error("its shape {0:?} is too large")]
+    TooLarge(Vec<i64>),
+    /// The number of elements or bytes does not fit the shape.
+    #[error("its shape needs {expected} {unit}, but it has {found}")]
+    Length {
+        /// How many the shape needs.
+        expected: u64,
+        /// How many there are.
+        found: u64,
+        /// Of what: "bytes" or "numbers".
+        unit: &'static str,
+    },
+    /// A number does not fit the element type.
+    #[error("element {index}, {value}, does not fit its element type {ty}")]
+    OutOfRange {
+        /// Which element.
+        index: usize,
+        /// Its value.
+        value: i64,
+        /// The element type.
+        ty: DataType,
+    },
+    /// The tensor is stored in pieces.
+    #[error("it is stored in segments, which no exporter writes and Fornax does not read")]
+    Segmented,
+    /// The field that says where the data is has an unknown value.
+    #[error("its data_location {0} is not known")]
+    Location(i32),
+    /// The data in another file cannot be had.
+    #[error(transparent)]
+    External(#[from] ExternalError),
+}
+
+/// A tensor's elements as little-endian bytes; elements of less than 8 bits are packed, the first in
+/// the lowest bits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Payload {
+    pub(crate) ty: DataType,
+    pub(crate) dims: Vec<u64>,
+    pub(crate) bytes: Bytes,
+}
+
+/// Bits of one element; `None` for types that have no fixed-width encoding.
+pub(crate) fn bits(ty: DataType) -> Option<u64> {
+    Some(match ty {
+        DataType::Undefined | DataType::String => return None,
+        DataType::Uint2 | DataType::Int2 => 2,
+        DataType::Uint4 | DataType::Int4 | DataType::Float4e2m1 => 4,
+        DataType::Float6e2m3 | DataType::Float6e3m2 => 6,
+        DataType::Bool
+        | DataType::Uint8
+        | DataType::Int8
+        | DataType::Float8e4m3fn
+        | DataType::Float8e4m3fnuz
+        | DataType::Float8e5m2
+        | DataType::Float8e5m2fnuz
+        | DataType::Float8e8m0 => 8,
+        DataType::Uint16 | DataType::Int16 | DataType::Float16 | DataType::Bfloat16 => 16,
+        DataType::Uint32 | DataType::Int32 | DataType::Float => 32,
+        DataType::Uint64 | DataType::Int64 | DataType::Double | DataType::Complex64 => 64,
+        DataType::Complex128 => 128,
+    })
+}
+
+/// The element type, the shape and the number of bytes they need.
+///
+/// # Errors
+/// [`TensorError`] for a type without a fixed width, a negative size, or a total beyond 2^63 bytes.
+pub(crate) fn layout(tensor: &TensorProto) -> Result<(DataType, Vec<u64>, u64), TensorError> {
+    let ty = DataType::try_from(tensor.data_type)
+        .map_err(|_| TensorError::UnknownType(tensor.data_type))?;
+    let bits = bits(ty).ok_or(TensorError::UnsupportedType(ty))?;
+    let mut dims = Vec::with_capacity(tensor.dims.len());
+    // The sizes other than 0 are bounded too, so that later products of some of them cannot overflow.
+    let mut count = 1u64;
+    let mut bounded = bits;
+    for &size in &tensor.dims {
+        let size = u64::try_from(size).map_err(|_| TensorError::NegativeSize(size))?;
+        dims.push(size);
+        count = count.wrapping_mul(size);
+        bounded = bounded
+            .checked_mul(size.max(1))
+            .filter(|&bits| bits <= i64::MAX as u64)
+            .ok_or_else(|| TensorError::TooLarge(tensor.dims.clone()))?;
+    }
+    Ok((ty, dims, (count * bits).div_ceil(8)))
+}
+
+/// Brings a tensor to the one encoding. Raw and external data are shared, not copied.
+///
+/// # Errors
+/// [`TensorError`]: the data does not fit the shape and type, or cannot be had.
+pub(crate) fn payload(
+    tensor: &TensorProto,
+    external: &mut ExternalFiles,
+) -> Result<Payload, TensorError> {
+    let (ty, dims, expected) = layout(tensor)?;
+    if tensor.segment.is_some() {
+        return Err(TensorError::Segmented);
+    }
+    let bytes = match tensor.data_location {
+        0 => match &tensor.raw_data {
+            Some(raw) => raw.clone(),
+            None => typed(tensor, ty, &dims)?,
+        },
+        1 => external.bytes(&tensor.external_data, expected)?,
+        other => return Err(TensorError::Location(other)),
+    };
+    let found = bytes.len() as u64;
+    if found != expected {
+        return Err(TensorError::Length { expected, found, unit: "bytes" });
+    }
+    let bytes = if ty == DataType::Bool { normal_bools(bytes) } else { bytes };
+    Ok(Payload { ty, dims, bytes })
+}
+
+/// Any byte but 0 is true; later stages rely on true being 1.
+fn normal_bools(bytes: Bytes) -> Bytes {
+    if bytes.iter().all(|&byte| byte <= 1) {
+        bytes
+    } else {
+        bytes.iter().map(|&byte| u8::from(byte != 0)).collect()
+    }
+}
+
+/// Elements from the typed fields (`float_data` and its like).
+fn typed(tensor: &TensorProto, ty: DataType, dims: &[u64]) -> Result<Bytes, TensorError> {
+    let count: u64 = dims.iter().product();
+    let (expected, bytes) = match ty {
+        DataType::Float => (count, le(&tensor.float_data, f32::to_le_bytes)),
+        DataType::Complex64 => (2 * count, le(&tensor.float_data, f32::to_le_bytes)),
+        DataType::Double => (count, le(&tensor.double_data, f64::to_le_bytes)),
+        DataType::Complex128 => (2 * count, le(&tensor.double_data, f64::to_le_bytes)),
+        DataType::Int64 => (count, le(&tensor.int64_data, i64::to_le_bytes)),
+        DataType::Uint64 => (count, le(&tensor.uint64_data, u64::to_le_bytes)),
+        DataType::Uint32 => (count, unsigned(tensor)?),
+        DataType::Undefined | DataType::String => return Err(TensorError::UnsupportedType(ty)),
+        _ => {
+            let per_number = if matches!(ty, DataType::Float6e2m3 | DataType::Float6e3m2) {
+                // One element a number here, although raw data packs them.
+                return Err(TensorError::UnsupportedType(ty));
+            } else {
+                8 / bits(ty).unwrap_or(8).min(8)
+            };
+            (count.div_ceil(per_number), narrow(tensor, ty)?)
+        }
+    };
+    let width = bits(ty).unwrap_or(8).max(8) / 8;
+    let width =
+        if matches!(ty, DataType::Complex64 | DataType::Complex128) { width / 2 } else { width };
+    let found = bytes.len() as u64 / width;
+    if found == expected {
+        Ok(bytes)
+    } else {
+        Err(TensorError::Length { expected, found, unit: "numbers" })
+    }
+}
+
+fn le<T: Copy, const N: usize>(values: &[T], encode: fn(T) -> [u8; N]) -> Bytes {
+    values.iter().flat_map(|&value| encode(value)).collect()
+}
+
+/// UINT32, which `uint64_data` holds.
+fn unsigned(tensor: &TensorProto) -> Result<Bytes, TensorError> {
+    let mut bytes = Vec::with_capacity(tensor.uint64_data.len() * 4);
+    for (index, &value) in tensor.uint64_data.iter().enumerate() {
+        let narrow = u32::try_from(value).map_err(|_| TensorError::OutOfRange {
+            index,
+            value: value.cast_signed(),
+            ty: DataType::Uint32,
+        })?;
+        bytes.extend(narrow.to_le_bytes());
+    }
+    Ok(bytes.into())
+}
+
+/// The types that `int32_data` holds. Floats are their bits; packed types one byte a number.
+fn narrow(tensor: &TensorProto, ty: DataType) -> Result<Bytes, TensorError> {
+    let (low, high, width) = match ty {
+        DataType::Int32 => (i32::MIN, i32::MAX, 4),
+        DataType::Int16 => (i16::MIN.into(), i16::MAX.into(), 2),
+        DataType::Uint16 | DataType::Float16 | DataType::Bfloat16 => (0, u16::MAX.into(), 2),
+        DataType::Int8 => (i8::MIN.into(), i8::MAX.into(), 1),
+        // A pair of 4-bit elements may come as a signed byte.
+        DataType::Int4 | DataType::Int2 => (i8::MIN.into(), u8::MAX.into(), 1),
+        _ => (0, u8::MAX.into(), 1),
+    };
+    let mut bytes = Vec::with_capacity(tensor.int32_data.len() * width);
+    for (index, &value) in tensor.int32_data.iter().enumerate() {
+        let value = if ty == DataType::Bool { i32::from(value != 0) } else { value };
+        if !(low..=high).contains(&value) {
+            return Err(TensorError::OutOfRange { index, value: value.into(), ty });
+        }
+        bytes.extend(&value.to_le_bytes()[..width]);
+    }
+    Ok(bytes.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tensor(ty: DataType, dims: &[i64]) -> TensorProto {
+        TensorProto { data_type: ty.into(), dims: dims.to_vec(), ..Default::default() }
+    }
+
+    fn bytes(tensor: &TensorProto) -> Result<Vec<u8>, TensorError> {
+        payload(tensor, &mut ExternalFiles::default()).map(|payload| payload.bytes.to_vec())
+    }
+
+    #[test]
+    fn typed_fields_become_bytes() {
+        let ints =
+            |ty, values: &[i32]| TensorProto { int32_data: values.to_vec(), ..tensor(ty, &[2]) };
+        assert_eq!(
+            bytes(&ints(DataType::Int32, &[-2, 3])).unwrap(),
+            [254, 255, 255, 255, 3, 0, 0, 0]
+        );
+        assert_eq!(bytes(&ints(DataType::Int16, &[-2, 3])).unwrap(), [254, 255, 3, 0]);
+        assert_eq!(bytes(&ints(DataType::Int8, &[-2, 3])).unwrap(), [254, 3]);
+        assert_eq!(bytes(&ints(DataType::Uint8, &[255, 3])).unwrap(), [255, 3]);
+        assert_eq!(bytes(&ints(DataType::Uint16, &[65535, 3])).unwrap(), [255, 255, 3, 0]);
+        assert_eq!(bytes(&ints(DataType::Bool, &[7, 0])).unwrap(), [1, 0]);
+        // 1.0 and -2.0 in fp16, in bf16, in e4m3.
+        assert_eq!(bytes(&ints(DataType::Float16, &[0x3c00, 0xc000])).unwrap(), [0, 0x3c, 0, 0xc0]);
+        assert_eq!(
+            bytes(&ints(DataType::Bfloat16, &[0x3f80, 0xc000])).unwrap(),
+            [0x80, 0x3f, 0, 0xc0]
+        );
+        assert_eq!(bytes(&ints(DataType::Float8e4m3fn, &[0x38, 0xc0])).unwrap(), [0x38, 0xc0]);
+        let packed = TensorProto { int32_data: vec![0x21, 0x3], ..tensor(DataType::Uint4, &[3]) };
+        assert_eq!(bytes(&packed).unwrap(), [0x21, 0x03]);
+        let floats = TensorProto { float_data: vec![1.0], ..tensor(DataType::Float, &[]) };
+        assert_eq!(bytes(&floats).unwrap(), 1f32.to_le_bytes());
+        let doubles = TensorProto { double_data: vec![0.1], ..tensor(DataType::Double, &[1, 1]) };
+        assert_eq!(bytes(&doubles).unwrap(), 0.1f64.to_le_bytes());
+        let longs = TensorProto { int64_data: vec![-1], ..tensor(DataType::Int64, &[1]) };
+        assert_eq!(bytes(&longs).unwrap(), [255; 8]);
+        let unsigned = TensorProto { uint64_data: vec![5], ..tensor(DataType::Uint32, &[1]) };
+        assert_eq!(bytes(&unsigned).unwrap(), [5, 0, 0, 0]);
+        let complex =
+            TensorProto { float_data: vec![1.0, 2.0], ..tensor(DataType::Complex64, &[1]) };
+        assert_eq!(bytes(&complex).unwrap().len(), 8);
+    }
+
+    #[test]
+    fn raw_bools_become_zero_or_one() {
+        let raw = Some(Bytes::from_static(&[0, 1, 255]));
+        let bools = TensorProto { raw_data: raw, ..tensor(DataType::Bool, &[3]) };
+        assert_eq!(bytes(&bools).unwrap(), [0, 1, 1]);
+    }
+
+    #[test]
+    fn empty_tensors_need_no_data() {
+        assert_eq!(bytes(&tensor(DataType::Float, &[0, 3])).unwrap(), []);
+    }
+
+    #[test]
+    fn lengths_must_fit_the_shape() {
+        let error = |tensor: &TensorProto| bytes(tensor).unwrap_err().to_string();
+        let floats = TensorProto { float_data: vec![1.0], ..tensor(DataType::Float, &[2, 3]) };
+        assert_eq!(error(&floats), "its shape needs 6 numbers, but it has 1");
+        let raw = Some(Bytes::from_static(&[0; 5]));
+        let raw = TensorProto { raw_data: raw, ..tensor(DataType::Float, &[1]) };
+        assert_eq!(error(&raw), "its shape needs 4 bytes, but it has 5");
+        assert_eq!(error(&tensor(DataType::Float, &[-1])), "its size -1 is negative");
+        let huge = tensor(DataType::Float, &[1 << 40, 1 << 40]);
+        assert!(matches!(bytes(&huge), Err(TensorError::TooLarge(_))));
+        let hidden = tensor(DataType::Float, &[1 << 40, 1 << 40, 0]);
+        assert!(matches!(bytes(&hidden), Err(TensorError::TooLarge(_))));
+        assert!(matches!(
+            bytes(&tensor(DataType::String, &[1])),
+            Err(TensorError::UnsupportedType(_))
+        ));
+        assert!(matches!(
+            bytes(&tensor(DataType::Undefined, &[])),
+            Err(TensorError::UnsupportedType(_))
+        ));
+    }
+
+    #[test]
+    fn numbers_must_fit_the_type() {
+        for (ty, value) in
+            [(DataType::Uint8, -1), (DataType::Int8, 128), (DataType::Float16, 65536)]
+        {
+            let tensor = TensorProto { int32_data: vec![value], ..tensor(ty, &[1]) };
+            assert!(matches!(bytes(&tensor), Err(TensorError::OutOfRange { index: 0, .. })));
+        }
+        let unsigned = TensorProto { uint64_data: vec![1 << 32], ..tensor(DataType::Uint32, &[1]) };
+        assert!(matches!(bytes(&unsigned), Err(TensorError::OutOfRange { .. })));
+    }
+}
