@@ -1,6 +1,7 @@
 //! Tensors as ONNX files hold them, brought to one encoding: little-endian, row-major bytes.
 
 use bytes::Bytes;
+use fornax_bundle::{DType, Tensor};
 
 use super::external::{ExternalError, ExternalFiles};
 use super::proto::{DataType, TensorProto};
@@ -50,6 +51,52 @@ pub enum TensorError {
     /// The data in another file cannot be had.
     #[error(transparent)]
     External(#[from] ExternalError),
+}
+
+/// The element type in Fornax, or `None` for those it does not have.
+pub fn dtype(ty: DataType) -> Option<DType> {
+    Some(match ty {
+        DataType::Double => DType::F64,
+        DataType::Float => DType::F32,
+        DataType::Float16 => DType::F16,
+        DataType::Bfloat16 => DType::BF16,
+        DataType::Float8e4m3fn => DType::F8E4M3,
+        DataType::Float8e5m2 => DType::F8E5M2,
+        DataType::Int64 => DType::I64,
+        DataType::Int32 => DType::I32,
+        DataType::Int16 => DType::I16,
+        DataType::Int8 => DType::I8,
+        DataType::Uint64 => DType::U64,
+        DataType::Uint32 => DType::U32,
+        DataType::Uint16 => DType::U16,
+        DataType::Uint8 => DType::U8,
+        DataType::Bool => DType::Bool,
+        _ => return None,
+    })
+}
+
+/// Converts a tensor whose data is in the message itself, such as one in a test's `.pb` file.
+///
+/// # Errors
+/// [`TensorError`]: the type is not supported, or the data does not fit the shape and type.
+pub fn to_tensor(tensor: &TensorProto) -> Result<Tensor, TensorError> {
+    convert(tensor, &mut ExternalFiles::default())
+}
+
+/// Converts a tensor; raw and external data are shared, not copied.
+///
+/// # Errors
+/// As [`to_tensor`], and [`ExternalError`].
+pub(crate) fn convert(
+    tensor: &TensorProto,
+    external: &mut ExternalFiles,
+) -> Result<Tensor, TensorError> {
+    let payload = payload(tensor, external)?;
+    let dtype = dtype(payload.ty).ok_or(TensorError::UnsupportedType(payload.ty))?;
+    let too_large = || TensorError::TooLarge(tensor.dims.clone());
+    let shape: Result<Vec<usize>, _> =
+        payload.dims.iter().map(|&size| usize::try_from(size)).collect();
+    Tensor::new(dtype, shape.map_err(|_| too_large())?, payload.bytes).map_err(|_| too_large())
 }
 
 /// A tensor's elements as little-endian bytes; elements of less than 8 bits are packed, the first in
