@@ -1,0 +1,123 @@
+//! Values of the reference interpreter.
+
+use fornax_bundle::{DType, Tensor};
+
+use super::Element;
+
+/// A dense row-major array.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Array<T> {
+    /// Sizes, outermost first.
+    pub shape: Vec<usize>,
+    /// Elements in row-major order.
+    pub data: Vec<T>,
+}
+
+/// A tensor under evaluation. Floats of all widths are `T`; integers of all widths (`u64` by its bits)
+/// and bool (0 or 1) are exact `i64`s, wrapped to their type after each op.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value<T> {
+    /// A tensor of a float type.
+    Float(Array<T>),
+    /// A tensor of an integer type or bool.
+    Int(Array<i64>),
+}
+
+impl<T> Array<T> {
+    /// An array over its elements.
+    ///
+    /// # Panics
+    /// When the number of elements is not the product of the sizes.
+    pub fn new(shape: impl Into<Vec<usize>>, data: Vec<T>) -> Array<T> {
+        let shape = shape.into();
+        assert_eq!(shape.iter().product::<usize>(), data.len(), "invariant: one value per element");
+        Array { shape, data }
+    }
+}
+
+impl<T> Value<T> {
+    /// The sizes.
+    pub fn shape(&self) -> &[usize] {
+        match self {
+            Value::Float(array) => &array.shape,
+            Value::Int(array) => &array.shape,
+        }
+    }
+
+    /// The elements of a float tensor.
+    ///
+    /// # Panics
+    /// When the value is an integer tensor.
+    pub fn float(&self) -> &Array<T> {
+        match self {
+            Value::Float(array) => array,
+            Value::Int(_) => panic!("invariant: inference checked for a float operand"),
+        }
+    }
+
+    /// The elements of an integer or bool tensor.
+    ///
+    /// # Panics
+    /// When the value is a float tensor.
+    pub fn int(&self) -> &Array<i64> {
+        match self {
+            Value::Int(array) => array,
+            Value::Float(_) => panic!("invariant: inference checked for an integer operand"),
+        }
+    }
+}
+
+impl<T: Element> Value<T> {
+    /// The value of a tensor.
+    pub fn from_tensor(tensor: &Tensor) -> Value<T> {
+        match tensor.to_i64() {
+            Some(data) => Value::Int(Array::new(tensor.shape(), data)),
+            None => {
+                let data = tensor.to_f64().into_iter().map(T::from_f64).collect();
+                Value::Float(Array::new(tensor.shape(), data))
+            }
+        }
+    }
+
+    /// The value rounded into a tensor of an element type.
+    pub fn to_tensor(&self, dtype: DType) -> Tensor {
+        let data: Vec<u8> = match self {
+            Value::Float(array) => {
+                array.data.iter().flat_map(|value| float_bytes(dtype, value.to_f64())).collect()
+            }
+            Value::Int(array) => {
+                array.data.iter().flat_map(|&value| int_bytes(dtype, value)).collect()
+            }
+        };
+        Tensor::new(dtype, self.shape(), data).expect("invariant: one value per element")
+    }
+}
+
+/// A number of rank 0, converted to `dtype` (truncated for integers).
+pub fn scalar_tensor(dtype: DType, value: f64) -> Tensor {
+    let data = if dtype.is_float() {
+        float_bytes(dtype, value)
+    } else {
+        int_bytes(dtype, value as i64)
+    };
+    Tensor::new(dtype, [], data).expect("invariant: one value")
+}
+
+fn float_bytes(dtype: DType, value: f64) -> Vec<u8> {
+    match dtype {
+        DType::F64 => value.to_le_bytes().to_vec(),
+        DType::F32 => (value as f32).to_le_bytes().to_vec(),
+        DType::F16 => half::f16::from_f64(value).to_le_bytes().to_vec(),
+        DType::BF16 => half::bf16::from_f64(value).to_le_bytes().to_vec(),
+        other => unreachable!("invariant: no op computes {other} floats"),
+    }
+}
+
+fn int_bytes(dtype: DType, value: i64) -> Vec<u8> {
+    match dtype.size() {
+        8 => value.to_le_bytes().to_vec(),
+        4 => (value as i32).to_le_bytes().to_vec(),
+        2 => (value as i16).to_le_bytes().to_vec(),
+        _ => (value as i8).to_le_bytes().to_vec(),
+    }
+}

@@ -1,0 +1,133 @@
+//! Plans: what fusion decides and code generation lowers.
+//!
+//! A plan is a list of regions in execution order. A region is a small graph that is computed
+//! together, with the schedule it is lowered by. Values that pass between regions lie in memory.
+
+use std::collections::BTreeMap;
+
+use fornax_bundle::{Dim, DimRange, Symbol, Tensor};
+
+use crate::op::OpClass;
+use crate::{Graph, NodeId, SourceMap, Type};
+
+mod schedule;
+
+pub use schedule::Schedule;
+
+/// A fused model.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The model's name.
+    pub name: String,
+    /// Ranges of the symbolic sizes.
+    pub dims: BTreeMap<Symbol, DimRange>,
+    /// Where nodes come from; shared by all region bodies.
+    pub sources: SourceMap,
+    /// The model's inputs, in order.
+    pub inputs: Vec<Value>,
+    /// The weights that regions read.
+    pub weights: Vec<Value>,
+    /// Weights that the compiler itself made (outlined constants): always embedded in the bundle.
+    pub constants: BTreeMap<String, Tensor>,
+    /// Regions, operands before users, those of the prepare program first.
+    pub regions: Vec<Region>,
+    /// The model's outputs, in order.
+    pub outputs: Vec<PlanOutput>,
+}
+
+/// A named value of a plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Value {
+    /// The name in the imported model.
+    pub name: String,
+    /// Its type.
+    pub ty: Type,
+}
+
+/// A named result of a plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlanOutput {
+    /// The name in the imported model.
+    pub name: String,
+    /// Which value it is.
+    pub value: ValueRef,
+}
+
+/// A value in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ValueRef {
+    /// An input of the plan.
+    Input(usize),
+    /// A weight of the plan.
+    Weight(usize),
+    /// An output of a region.
+    Region {
+        /// Which region.
+        region: usize,
+        /// Which of its outputs.
+        output: usize,
+    },
+}
+
+/// When a region runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Phase {
+    /// Once after loading: it depends on weights alone.
+    Prepare,
+    /// At each run.
+    Run,
+}
+
+/// Operators that are computed together; nothing inside touches device memory unless the schedule
+/// says so.
+#[derive(Debug, Clone)]
+pub struct Region {
+    /// The name, unique in the plan, such as `r3`.
+    pub name: String,
+    /// When it runs.
+    pub phase: Phase,
+    /// What is computed: `operands[i]` is bound to the body's input `i`; the body has no weights, and
+    /// its constants have one element or are splats.
+    pub body: Graph,
+    /// The values it reads.
+    pub operands: Vec<ValueRef>,
+    /// How it is lowered.
+    pub schedule: Schedule,
+}
+
+impl Region {
+    /// The node that decides how the region is lowered: its only reduce, scan, contraction or window
+    /// node; none when the body is pointwise and movement alone.
+    pub fn anchor(&self) -> Option<NodeId> {
+        anchor(&self.body)
+    }
+
+    /// The class of the anchor; `pointwise` without one.
+    pub fn class(&self) -> &'static str {
+        self.anchor().map_or("pointwise", |id| self.body.node(id).op.class().name())
+    }
+}
+
+/// The first reduce, scan, contraction or window node of a region's body, in order.
+pub fn anchor(body: &Graph) -> Option<NodeId> {
+    body.in_order().into_iter().find(|&id| {
+        matches!(
+            body.node(id).op.class(),
+            OpClass::Reduce(_) | OpClass::Scan(_) | OpClass::Contraction(_) | OpClass::Window(_)
+        )
+    })
+}
+
+/// Where the values between regions lie, and the workspaces of launch groups.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct MemoryPlan {
+    /// Bytes of the arena for values of the run program.
+    pub scratch_bytes: Dim,
+    /// Bytes of the arena for values of the prepare program.
+    pub prepared_bytes: Dim,
+    /// Offset in bytes of each region output in its phase's arena. Outputs of the plan that are no
+    /// input or weight have none: they lie in the caller's memory.
+    pub offsets: BTreeMap<ValueRef, Dim>,
+    /// Offset in bytes of each region's workspaces in its phase's arena.
+    pub workspaces: BTreeMap<(usize, usize), Dim>,
+}

@@ -1,0 +1,257 @@
+//! Scalar expressions: what a pointwise op or a reduction does to single elements.
+//!
+//! This is the *lowering* of an op. Its reference evaluation is written separately, from the
+//! specification, and a generic test holds the two against each other.
+
+use fornax_bundle::DType;
+
+use crate::Float;
+
+/// A function of one element.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum UnaryFn {
+    /// `-x`
+    Neg,
+    /// `|x|`
+    Abs,
+    /// -1, 0 or 1; NaN stays NaN.
+    Sign,
+    /// Rounded towards minus infinity.
+    Floor,
+    /// Rounded towards plus infinity.
+    Ceil,
+    /// Rounded to the nearest integer, ties to even.
+    RoundEven,
+    /// Rounded towards zero.
+    Trunc,
+    /// Square root.
+    Sqrt,
+    /// `1 / sqrt(x)`
+    Rsqrt,
+    /// `1 / x`
+    Reciprocal,
+    /// `e^x`
+    Exp,
+    /// `e^x - 1`, accurate near 0.
+    Expm1,
+    /// Natural logarithm.
+    Log,
+    /// `log(1 + x)`, accurate near 0.
+    Log1p,
+    /// Sine of an angle in radians.
+    Sin,
+    /// Cosine.
+    Cos,
+    /// Tangent.
+    Tan,
+    /// Inverse sine.
+    Asin,
+    /// Inverse cosine.
+    Acos,
+    /// Inverse tangent.
+    Atan,
+    /// Hyperbolic sine.
+    Sinh,
+    /// Hyperbolic cosine.
+    Cosh,
+    /// Hyperbolic tangent.
+    Tanh,
+    /// Inverse hyperbolic sine.
+    Asinh,
+    /// Inverse hyperbolic cosine.
+    Acosh,
+    /// Inverse hyperbolic tangent.
+    Atanh,
+    /// The error function.
+    Erf,
+    /// Logical (bool) or bitwise (integer) complement.
+    Not,
+    /// Whether x is NaN; gives bool.
+    IsNan,
+    /// Whether x is an infinity; gives bool.
+    IsInf,
+}
+
+/// A function of two elements of one type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum BinaryFn {
+    /// Sum; integers wrap.
+    Add,
+    /// Difference; integers wrap.
+    Sub,
+    /// Product; integers wrap.
+    Mul,
+    /// Quotient; integers round towards zero, and division by zero gives 0.
+    Div,
+    /// Power. For integers: repeated multiplication, wrapping; a negative exponent gives 0 unless the base is 1 or -1.
+    Pow,
+    /// The larger; NaN if one operand is NaN.
+    Max,
+    /// The smaller; NaN if one operand is NaN.
+    Min,
+    /// Remainder with the dividend's sign (C's `%` and `fmod`); integers: 0 for a zero divisor.
+    Rem,
+    /// Remainder with the divisor's sign (Python's `%`); integers: 0 for a zero divisor.
+    Mod,
+    /// Logical (bool) or bitwise (integer) and.
+    And,
+    /// Logical (bool) or bitwise (integer) or.
+    Or,
+    /// Logical (bool) or bitwise (integer) exclusive or.
+    Xor,
+    /// Shift to the left; 0 when the count reaches the width.
+    Shl,
+    /// Shift to the right, logical for unsigned; when the count reaches the width: 0, or all sign bits.
+    Shr,
+    /// Equal; gives bool, false with NaN.
+    Eq,
+    /// Less; gives bool, false with NaN.
+    Lt,
+    /// Less or equal; gives bool, false with NaN.
+    Le,
+}
+
+/// A number of a given element type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Scalar {
+    /// A number of a float type.
+    Float(DType, Float),
+    /// A number of an integer type (u64 by its bits) or bool (0 or 1).
+    Int(DType, i64),
+}
+
+impl Scalar {
+    /// A number, converted to `dtype` (which truncates for integers).
+    pub fn new(dtype: DType, value: f64) -> Scalar {
+        if dtype.is_float() {
+            Scalar::Float(dtype, Float(value))
+        } else {
+            Scalar::Int(dtype, value as i64)
+        }
+    }
+
+    /// The element type.
+    pub fn dtype(self) -> DType {
+        match self {
+            Scalar::Float(dtype, _) | Scalar::Int(dtype, _) => dtype,
+        }
+    }
+
+    /// The value, rounded to `f64` for 64-bit integers beyond 2^53.
+    pub fn to_f64(self) -> f64 {
+        match self {
+            Scalar::Float(_, value) => value.0,
+            Scalar::Int(DType::U64, value) => value as u64 as f64,
+            Scalar::Int(_, value) => value as f64,
+        }
+    }
+
+    /// The smallest value of the type (minus infinity for floats): where a maximum starts.
+    pub fn lowest(dtype: DType) -> Scalar {
+        match dtype {
+            float if float.is_float() => Scalar::Float(dtype, Float(f64::NEG_INFINITY)),
+            DType::I64 => Scalar::Int(dtype, i64::MIN),
+            DType::I32 => Scalar::Int(dtype, i32::MIN.into()),
+            DType::I16 => Scalar::Int(dtype, i16::MIN.into()),
+            DType::I8 => Scalar::Int(dtype, i8::MIN.into()),
+            _ => Scalar::Int(dtype, 0),
+        }
+    }
+
+    /// The largest value of the type (infinity for floats): where a minimum starts.
+    pub fn highest(dtype: DType) -> Scalar {
+        match dtype {
+            float if float.is_float() => Scalar::Float(dtype, Float(f64::INFINITY)),
+            DType::I64 => Scalar::Int(dtype, i64::MAX),
+            DType::I32 => Scalar::Int(dtype, i32::MAX.into()),
+            DType::I16 => Scalar::Int(dtype, i16::MAX.into()),
+            DType::I8 => Scalar::Int(dtype, i8::MAX.into()),
+            DType::U64 => Scalar::Int(dtype, -1),
+            DType::U32 => Scalar::Int(dtype, u32::MAX.into()),
+            DType::U16 => Scalar::Int(dtype, u16::MAX.into()),
+            DType::U8 => Scalar::Int(dtype, u8::MAX.into()),
+            _ => Scalar::Int(dtype, 1),
+        }
+    }
+}
+
+/// An expression over the elements of an op's operands.
+///
+/// All operands of a function have one type. Floats narrower than 32 bits are computed in `f32` and
+/// rounded when a value is cast or stored.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum ScalarExpr {
+    /// An element of an operand (or an accumulator, see [`crate::op::Reducer`]).
+    Arg(usize),
+    /// A number.
+    Const(Scalar),
+    /// A function of one element.
+    Unary(UnaryFn, Box<ScalarExpr>),
+    /// A function of two elements.
+    Binary(BinaryFn, Box<ScalarExpr>, Box<ScalarExpr>),
+    /// The second where the first (a bool) is true, else the third.
+    Select(Box<ScalarExpr>, Box<ScalarExpr>, Box<ScalarExpr>),
+    /// Conversion: to a float with rounding to nearest even; from float to integer towards zero,
+    /// saturating, NaN to 0; between integers by wrapping; to bool: whether it is not zero.
+    Cast(DType, Box<ScalarExpr>),
+}
+
+impl ScalarExpr {
+    /// An element of an operand.
+    pub fn arg(index: usize) -> ScalarExpr {
+        ScalarExpr::Arg(index)
+    }
+
+    /// A number of type `dtype`.
+    pub fn number(dtype: DType, value: f64) -> ScalarExpr {
+        ScalarExpr::Const(Scalar::new(dtype, value))
+    }
+
+    /// Applies a function of one element.
+    pub fn unary(self, function: UnaryFn) -> ScalarExpr {
+        ScalarExpr::Unary(function, Box::new(self))
+    }
+
+    /// Applies a function of two elements.
+    pub fn binary(self, function: BinaryFn, other: ScalarExpr) -> ScalarExpr {
+        ScalarExpr::Binary(function, Box::new(self), Box::new(other))
+    }
+
+    /// `then` where `self` is true, else `otherwise`.
+    pub fn select(self, then: ScalarExpr, otherwise: ScalarExpr) -> ScalarExpr {
+        ScalarExpr::Select(Box::new(self), Box::new(then), Box::new(otherwise))
+    }
+
+    /// Converts to another element type.
+    pub fn cast(self, dtype: DType) -> ScalarExpr {
+        ScalarExpr::Cast(dtype, Box::new(self))
+    }
+
+    /// The element type of the result for given types of the arguments.
+    ///
+    /// # Panics
+    /// When an argument is missing.
+    pub fn dtype(&self, args: &[DType]) -> DType {
+        match self {
+            ScalarExpr::Arg(index) => args[*index],
+            ScalarExpr::Const(scalar) => scalar.dtype(),
+            ScalarExpr::Unary(UnaryFn::IsNan | UnaryFn::IsInf, _)
+            | ScalarExpr::Binary(BinaryFn::Eq | BinaryFn::Lt | BinaryFn::Le, _, _) => DType::Bool,
+            ScalarExpr::Unary(_, x) | ScalarExpr::Binary(_, x, _) => x.dtype(args),
+            ScalarExpr::Select(_, then, _) => then.dtype(args),
+            ScalarExpr::Cast(dtype, _) => *dtype,
+        }
+    }
+}
+
+macro_rules! operators {
+    ($($operator:ident $method:ident $function:ident),*) => {$(
+        impl std::ops::$operator for ScalarExpr {
+            type Output = ScalarExpr;
+            fn $method(self, other: ScalarExpr) -> ScalarExpr {
+                self.binary(BinaryFn::$function, other)
+            }
+        }
+    )*};
+}
+operators!(Add add Add, Sub sub Sub, Mul mul Mul, Div div Div);
