@@ -1,1 +1,3 @@
-//! TODO
+//! Code generation: regions to kernel IR, kernel IR to PTX.
+
+pub mod kernel;

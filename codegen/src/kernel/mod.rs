@@ -1,0 +1,225 @@
+//! The kernel IR: what one kernel does, between fused regions and LLVM.
+//!
+//! A kernel is structured code (blocks, loops, conditionals) over *scalars*, one per thread, and
+//! *fragments*: tiles distributed over the registers of the block's threads by an explicit
+//! [`Layout`]. Elementwise instructions apply to both, so pointwise bodies, masks, stores and
+//! reductions are written once. Memory is named: parameters and shared arrays, never pointers in
+//! values. Every extent is a constant or a scalar parameter with a range and a divisor.
+//!
+//! Invariants (checked by the verifier): values are defined before use and used inside the block that
+//! defines them or a nested one; operands of elementwise instructions have one layout; barriers and
+//! block-wide instructions stand only where all threads of the block pass.
+
+mod layout;
+
+pub use layout::{Layout, Mode};
+
+use fornax_bundle::{DType, DimRange};
+use fornax_ir::{BinaryFn, Scalar, ScalarExpr, UnaryFn};
+
+/// A kernel.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Kernel {
+    /// The entry's name: tells region and ops, letters, digits and `_` only.
+    pub name: String,
+    /// Threads in a block.
+    pub threads: u32,
+    /// Parameters in order.
+    pub params: Vec<Param>,
+    /// Arrays in shared memory.
+    pub shared: Vec<Shared>,
+    /// The code.
+    pub body: Block,
+    /// Types of all values.
+    pub values: Vec<Ty>,
+}
+
+/// A kernel parameter.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Param {
+    /// An array in global memory, aligned to [`fornax_bundle::manifest::BUFFER_ALIGN`]; arrays do not
+    /// overlap unless both are only read.
+    Global {
+        /// The name, unique among parameters and shared arrays.
+        name: String,
+        /// Element type.
+        dtype: DType,
+        /// Whether the kernel writes it; if so it is not read, or only what the same thread wrote.
+        written: bool,
+    },
+    /// A number by value.
+    Scalar {
+        /// The name.
+        name: String,
+        /// `i32` or `i64`.
+        dtype: DType,
+        /// The values it may have.
+        range: DimRange,
+    },
+}
+
+/// An array in shared memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shared {
+    /// The name, unique among parameters and shared arrays.
+    pub name: String,
+    /// Element type.
+    pub dtype: DType,
+    /// Number of elements.
+    pub len: u32,
+}
+
+/// A value of a kernel: an index into [`Kernel::values`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ValueId(pub u32);
+
+/// The type of a value.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Ty {
+    /// One element per thread.
+    Scalar(DType),
+    /// A tile distributed over the threads.
+    Fragment(DType, Layout),
+}
+
+impl Ty {
+    /// The element type.
+    pub fn dtype(&self) -> DType {
+        match self {
+            Ty::Scalar(dtype) | Ty::Fragment(dtype, _) => *dtype,
+        }
+    }
+
+    /// The same form with another element type.
+    pub fn with_dtype(&self, dtype: DType) -> Ty {
+        match self {
+            Ty::Scalar(_) => Ty::Scalar(dtype),
+            Ty::Fragment(_, layout) => Ty::Fragment(dtype, layout.clone()),
+        }
+    }
+}
+
+/// Named memory: an index into the kernel's parameters or shared arrays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Memory {
+    /// A [`Param::Global`].
+    Global(u32),
+    /// A [`Shared`] array.
+    Shared(u32),
+}
+
+/// Statements in order.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Block(pub Vec<Statement>);
+
+/// An instruction with its results.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Statement {
+    /// Results; their types are in [`Kernel::values`].
+    pub results: Vec<ValueId>,
+    /// What is done.
+    pub instruction: Instruction,
+}
+
+/// An instruction.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Instruction {
+    /// A number; in every element for a fragment.
+    Constant(Scalar),
+    /// A scalar parameter.
+    Param(u32),
+    /// The block's position in the grid along an axis (0 to 2); `i32`.
+    BlockIndex(u32),
+    /// Each element's coordinate along a dimension of the tile; an `i32` fragment.
+    Coordinate(u32),
+    /// A scalar in every element of a fragment.
+    Splat(ValueId),
+    /// A fragment with size 1 in some dimensions, repeated along them. The operand's layout is the
+    /// result's with those dimensions dropped ([`Layout::dropped`]), so no data moves.
+    Broadcast(ValueId),
+    /// A function of each element.
+    Unary(UnaryFn, ValueId),
+    /// A function of two elements.
+    Binary(BinaryFn, ValueId, ValueId),
+    /// `a * b + c`, rounded once.
+    Fma(ValueId, ValueId, ValueId),
+    /// The second where the first (bool) is true, else the third.
+    Select(ValueId, ValueId, ValueId),
+    /// Conversion, as [`ScalarExpr::Cast`].
+    Cast(DType, ValueId),
+    /// Reads elements at an offset (in elements) each.
+    Load {
+        /// From where.
+        memory: Memory,
+        /// Offset of each element, `i32` or `i64`; its form is the result's.
+        offset: ValueId,
+        /// Where to read (bool, same form); everywhere without one.
+        mask: Option<(ValueId, Scalar)>,
+        /// Registers read at once: groups of that many consecutive registers lie at consecutive
+        /// offsets, the first one aligned, and a mask is equal within a group.
+        vector: u32,
+    },
+    /// Writes elements at an offset (in elements) each.
+    Store {
+        /// To where.
+        memory: Memory,
+        /// Offset of each element.
+        offset: ValueId,
+        /// The elements.
+        value: ValueId,
+        /// Where to write (bool, same form); everywhere without one.
+        mask: Option<ValueId>,
+        /// As in [`Instruction::Load`].
+        vector: u32,
+    },
+    /// Folds fragments of one layout along a dimension, over all registers and threads that hold it;
+    /// results have size 1 there (layout [`Layout::dropped`]). Block-wide.
+    Reduce {
+        /// The dimension of the tile.
+        dim: u32,
+        /// Accumulators.
+        values: Vec<ValueId>,
+        /// As [`fornax_ir::op::Reducer::combine`].
+        combine: Vec<ScalarExpr>,
+    },
+    /// Inclusive prefixes of fragments of one layout along a dimension. Block-wide.
+    Scan {
+        /// The dimension of the tile.
+        dim: u32,
+        /// Accumulators.
+        values: Vec<ValueId>,
+        /// As [`fornax_ir::op::Reducer::combine`].
+        combine: Vec<ScalarExpr>,
+    },
+    /// Waits for all threads of the block; shared memory written before is visible after.
+    Barrier,
+    /// A loop; runs while `index < to`. Results are the carried values after the last round. All
+    /// threads of a block have the same bounds.
+    For {
+        /// The loop's index; defined in the body, `i32` or `i64`.
+        index: ValueId,
+        /// First index.
+        from: ValueId,
+        /// First index beyond.
+        to: ValueId,
+        /// Step, positive.
+        step: u32,
+        /// Carried values: initial value, and the value that stands for it in the body.
+        carried: Vec<(ValueId, ValueId)>,
+        /// The body.
+        body: Block,
+        /// The carried values' next values, defined in the body.
+        yields: Vec<ValueId>,
+        /// Rounds to unroll at once; 1: none.
+        unroll: u32,
+    },
+    /// Runs the body where a scalar condition (bool) holds. `uniform`: it is the same in all threads.
+    If {
+        /// The condition.
+        condition: ValueId,
+        /// Whether all threads of a block have the same condition.
+        uniform: bool,
+        /// The body.
+        body: Block,
+    },
+}
