@@ -30,7 +30,7 @@ pub struct EvalCtx<'a> {
 }
 
 /// The evaluation of an op with float elements of type `T`.
-pub type EvalFn<T> = fn(&EvalCtx<'_>, &[Value<T>]) -> Value<T>;
+pub type EvalFn<T> = fn(&EvalCtx<'_>, &[&Value<T>]) -> Value<T>;
 
 /// How an op is evaluated.
 #[derive(Debug, Clone, Copy)]
