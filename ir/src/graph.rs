@@ -329,5 +329,8 @@ pub fn infer(op: OpRef, attrs: &Attrs, operands: &[Type]) -> Result<Type, Diagno
 
 /// The size along an axis, or 1 beyond the rank, counted from the back (for broadcasting).
 pub fn size_from_back(shape: &[Dim], from_back: usize) -> Dim {
-    shape.len().checked_sub(from_back + 1).map_or_else(|| Dim::constant(1), |axis| shape[axis].clone())
+    shape
+        .len()
+        .checked_sub(from_back + 1)
+        .map_or_else(|| Dim::constant(1), |axis| shape[axis].clone())
 }

@@ -8,7 +8,7 @@ mod element;
 mod value;
 
 pub use element::{Element, Field, Real};
-pub use value::{Array, Value, scalar_tensor};
+pub use value::{Array, Value, scalar_tensor, wrapped};
 
 use fornax_bundle::Dims;
 

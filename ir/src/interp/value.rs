@@ -95,12 +95,24 @@ impl<T: Element> Value<T> {
 
 /// A number of rank 0, converted to `dtype` (truncated for integers).
 pub fn scalar_tensor(dtype: DType, value: f64) -> Tensor {
-    let data = if dtype.is_float() {
-        float_bytes(dtype, value)
-    } else {
-        int_bytes(dtype, value as i64)
-    };
+    let data =
+        if dtype.is_float() { float_bytes(dtype, value) } else { int_bytes(dtype, value as i64) };
     Tensor::new(dtype, [], data).expect("invariant: one value")
+}
+
+/// An integer wrapped to an element type, as [`Value::Int`] holds it (`u64` by its bits); for bool: whether
+/// it is not zero.
+pub fn wrapped(dtype: DType, value: i64) -> i64 {
+    match dtype {
+        DType::I32 => i64::from(value as i32),
+        DType::I16 => i64::from(value as i16),
+        DType::I8 => i64::from(value as i8),
+        DType::U32 => i64::from(value as u32),
+        DType::U16 => i64::from(value as u16),
+        DType::U8 => i64::from(value as u8),
+        DType::Bool => i64::from(value != 0),
+        _ => value,
+    }
 }
 
 fn float_bytes(dtype: DType, value: f64) -> Vec<u8> {

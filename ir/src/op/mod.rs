@@ -15,8 +15,8 @@ use fornax_bundle::{DType, Dim};
 
 use crate::interp::Eval;
 use crate::{
-    AttrKind, Attrs, Diagnostic, Graph, Guard, IndexExpr, LocSet, NodeId, Scalar, ScalarExpr, Shape,
-    Type,
+    AttrKind, Attrs, Diagnostic, Graph, Guard, IndexExpr, LocSet, NodeId, Scalar, ScalarExpr,
+    Shape, Type,
 };
 
 /// Declares the family files and chains their tables into [`all`].
@@ -276,7 +276,12 @@ impl Expansion<'_> {
     ///
     /// # Errors
     /// When the op rejects its operands.
-    pub fn add(&mut self, op: &str, attrs: Attrs, operands: &[NodeId]) -> Result<NodeId, Diagnostic> {
+    pub fn add(
+        &mut self,
+        op: &str,
+        attrs: Attrs,
+        operands: &[NodeId],
+    ) -> Result<NodeId, Diagnostic> {
         self.graph.add(op, attrs, operands, self.loc.clone())
     }
 }
