@@ -3,6 +3,8 @@
 use std::fmt::Debug;
 use std::ops::{Add, Mul, Neg, Sub};
 
+use super::{Eval, EvalFn};
+
 /// What polynomial ops need of a number.
 pub trait Element:
     Copy
@@ -26,7 +28,10 @@ pub trait Element:
     /// The number as a real; in the field, its representative.
     fn to_f64(self) -> f64;
 
-    /// Rounds to what an element type can hold, as storing would; `f64` keeps everything.
+    /// The evaluation of an op over these numbers, where there is one.
+    fn evaluation(eval: &Eval) -> Option<EvalFn<Self>>;
+
+    /// The number 0.
     fn zero() -> Self {
         Self::from_i64(0)
     }
@@ -41,6 +46,12 @@ pub trait Real: Element + PartialOrd {
 }
 
 impl Element for f64 {
+    fn evaluation(eval: &Eval) -> Option<EvalFn<f64>> {
+        match eval {
+            Eval::Real { f64, .. } | Eval::Polynomial { f64, .. } => Some(*f64),
+            Eval::Source => None,
+        }
+    }
     fn from_i64(value: i64) -> f64 {
         value as f64
     }
@@ -55,6 +66,12 @@ impl Element for f64 {
 impl Real for f64 {}
 
 impl Element for f32 {
+    fn evaluation(eval: &Eval) -> Option<EvalFn<f32>> {
+        match eval {
+            Eval::Real { f32, .. } | Eval::Polynomial { f32, .. } => Some(*f32),
+            Eval::Source => None,
+        }
+    }
     fn from_i64(value: i64) -> f32 {
         value as f32
     }
@@ -116,6 +133,12 @@ impl Neg for Field {
 }
 
 impl Element for Field {
+    fn evaluation(eval: &Eval) -> Option<EvalFn<Field>> {
+        match eval {
+            Eval::Polynomial { field, .. } => Some(*field),
+            Eval::Real { .. } | Eval::Source => None,
+        }
+    }
     fn from_i64(value: i64) -> Field {
         Field::new(value)
     }

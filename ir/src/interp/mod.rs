@@ -4,10 +4,17 @@
 //! type of float tensors is chosen by the caller: `f64` (the judge), `f32`, or a prime field for ops
 //! that only add, subtract and multiply, where equality is exact.
 
+mod bind;
 mod element;
+mod error;
+mod interpreter;
+mod offsets;
 mod value;
 
 pub use element::{Element, Field, Real};
+pub use error::InterpError;
+pub use interpreter::{Interpreter, evaluate, evaluate_op};
+pub use offsets::{Offsets, strides};
 pub use value::{Array, Value, scalar_tensor, wrapped};
 
 use fornax_bundle::Dims;
