@@ -14,7 +14,7 @@ pub enum UnaryFn {
     Neg,
     /// `|x|`
     Abs,
-    /// -1, +0 or 1; NaN stays NaN.
+    /// -1, 0 or 1; NaN stays NaN.
     Sign,
     /// Rounded towards minus infinity.
     Floor,
@@ -64,8 +64,6 @@ pub enum UnaryFn {
     Atanh,
     /// The error function.
     Erf,
-    /// `1 - erf(x)`, accurate where that is small.
-    Erfc,
     /// Logical (bool) or bitwise (integer) complement.
     Not,
     /// Whether x is NaN; gives bool.
@@ -87,14 +85,13 @@ pub enum BinaryFn {
     Div,
     /// Power. For integers: repeated multiplication, wrapping; a negative exponent gives 0 unless the base is 1 or -1.
     Pow,
-    /// The larger, where -0 < +0; NaN if one operand is NaN (IEEE 754-2019 `maximum`).
+    /// The larger; NaN if one operand is NaN.
     Max,
-    /// The smaller, where -0 < +0; NaN if one operand is NaN (IEEE 754-2019 `minimum`).
+    /// The smaller; NaN if one operand is NaN.
     Min,
     /// Remainder with the dividend's sign (C's `%` and `fmod`); integers: 0 for a zero divisor.
     Rem,
-    /// Remainder with the divisor's sign (Python's `%`; a float remainder of zero keeps the dividend's
-    /// sign); integers: 0 for a zero divisor.
+    /// Remainder with the divisor's sign (Python's `%`); integers: 0 for a zero divisor.
     Mod,
     /// Logical (bool) or bitwise (integer) and.
     And,
@@ -102,7 +99,7 @@ pub enum BinaryFn {
     Or,
     /// Logical (bool) or bitwise (integer) exclusive or.
     Xor,
-    /// Shift to the left; 0 when the count, taken as unsigned, reaches the width.
+    /// Shift to the left; 0 when the count reaches the width.
     Shl,
     /// Shift to the right, logical for unsigned; when the count reaches the width: 0, or all sign bits.
     Shr,
@@ -258,10 +255,3 @@ macro_rules! operators {
     )*};
 }
 operators!(Add add Add, Sub sub Sub, Mul mul Mul, Div div Div);
-
-impl std::ops::Neg for ScalarExpr {
-    type Output = ScalarExpr;
-    fn neg(self) -> ScalarExpr {
-        self.unary(UnaryFn::Neg)
-    }
-}

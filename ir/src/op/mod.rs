@@ -30,7 +30,19 @@ macro_rules! ops {
     };
 }
 
-ops! { source }
+ops! {
+    source,
+    matmul,
+    einsum,
+    conv,
+    conv_transpose,
+    pool,
+}
+
+mod contraction;
+#[cfg(test)]
+mod oracle_tests;
+mod sliding;
 
 /// The declaration of an operator.
 #[derive(Debug)]

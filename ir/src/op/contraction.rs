@@ -1,0 +1,89 @@
+//! What the contraction ops share.
+
+use fornax_bundle::DType;
+
+use super::{Violation, require};
+use crate::Type;
+use crate::interp::{Array, Element, EvalCtx, Value, wrapped};
+
+/// What a sum of products needs of a number.
+pub(super) trait Ring: Copy {
+    /// The neutral element of the sum.
+    const ZERO: fn() -> Self;
+
+    /// `self + a * b`; integers wrap.
+    fn add_product(self, a: Self, b: Self) -> Self;
+}
+
+impl<T: Element> Ring for T {
+    const ZERO: fn() -> T = T::zero;
+
+    fn add_product(self, a: T, b: T) -> T {
+        self + a * b
+    }
+}
+
+impl Ring for i64 {
+    const ZERO: fn() -> i64 = || 0;
+
+    fn add_product(self, a: i64, b: i64) -> i64 {
+        self.wrapping_add(a.wrapping_mul(b))
+    }
+}
+
+/// A sum of products as the value of a node: floats as they are, integers wrapped to the result's type.
+macro_rules! eval_sum_of_products {
+    ($ctx:expr, $operands:expr, $function:path) => {
+        match ($operands[0], $operands[1]) {
+            ($crate::interp::Value::Float(a), $crate::interp::Value::Float(b)) => {
+                $crate::interp::Value::Float($function($ctx, a, b))
+            }
+            (a, b) => {
+                $crate::op::contraction::wrapped_value($ctx, $function($ctx, a.int(), b.int()))
+            }
+        }
+    };
+}
+pub(super) use eval_sum_of_products;
+
+/// Integers wrapped to the result's type.
+pub(super) fn wrapped_value<T: Element>(ctx: &EvalCtx<'_>, mut array: Array<i64>) -> Value<T> {
+    for value in &mut array.data {
+        *value = wrapped(ctx.result.dtype, *value);
+    }
+    Value::Int(array)
+}
+
+/// An array of zeros.
+pub(super) fn zeros<R: Ring>(shape: &[usize]) -> Array<R> {
+    Array::new(shape, vec![(R::ZERO)(); shape.iter().product()])
+}
+
+/// The type that sums over elements of type `dtype` are kept in.
+pub(super) fn accumulator(dtype: DType) -> DType {
+    match dtype {
+        DType::F16 | DType::BF16 => DType::F32,
+        other => other,
+    }
+}
+
+/// Whether there is arithmetic on the type.
+pub(super) fn is_number(dtype: DType) -> bool {
+    dtype.is_int() || is_real(dtype)
+}
+
+/// Whether the type is a float type that is computed with.
+pub(super) fn is_real(dtype: DType) -> bool {
+    dtype.is_float() && !matches!(dtype, DType::F8E4M3 | DType::F8E5M2)
+}
+
+/// Requires one number type of both operands.
+pub(super) fn require_numbers(
+    a: &Type,
+    b: &Type,
+    constraint: &'static str,
+) -> Result<(), Violation> {
+    require(a.dtype == b.dtype && is_number(a.dtype), constraint, || {
+        format!("element types {} and {} are not one number type", a.dtype, b.dtype)
+    })
+}

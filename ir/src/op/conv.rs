@@ -1,0 +1,216 @@
+//! Convolution.
+
+use fornax_bundle::Dim;
+
+use super::contraction::{Ring, accumulator, eval_sum_of_products, require_numbers, zeros};
+use super::sliding::Sliding;
+use super::{
+    Arity, AxisRole, ContractionForm, OpClass, OpCtx, OpDef, OperandMap, Violation, require,
+};
+use crate::interp::{Array, Element, EvalCtx, Value};
+use crate::{AttrKind, IndexExpr, Type, eval_polynomial};
+
+pub(super) const DEFS: &[OpDef] = &[OpDef {
+    name: "conv",
+    arity: Arity::Exactly(2),
+    attrs: &[
+        ("strides", AttrKind::Ints),
+        ("pads_begin", AttrKind::Ints),
+        ("pads_end", AttrKind::Ints),
+        ("dilations", AttrKind::Ints),
+        ("groups", AttrKind::Int),
+    ],
+    infer,
+    eval: eval_polynomial!(eval),
+    class: OpClass::Contraction(form),
+    doc: "Convolution (no kernel is flipped) of `x: [N, C, spatial...]` with \
+          `w: [OC, C / groups, kernel...]`, without bias: \
+          `y[n, oc, o] = sum_{c, k} x[n, c, o * stride + k * dilation - pad_begin] * w[oc, c, k]`, \
+          where `x` is 0 outside and `c` runs over the channels of the group of `oc`. \
+          Floats narrower than 32 bits are accumulated in `f32`. \
+          (C1) `x` has 1 to 3 spatial axes and `w` has the rank of `x`. (C2) Both have one element \
+          type, a number. (C3) `strides`, `pads_begin`, `pads_end` and `dilations` have one entry per \
+          spatial axis; strides and dilations are positive, pads are not negative. (C4) `groups` is positive and \
+          divides `OC`, and `C` is `groups` times the second size of `w`. (C5) The dilated kernel is not \
+          larger than the padded input. Source: ONNX Conv, opset 11.",
+}];
+
+/// Requires operands of a (possibly transposed) convolution: one rank with 1 to 3 spatial axes, one
+/// number type, a valid geometry and a positive number of groups.
+pub(super) fn require_operands(
+    ctx: &OpCtx<'_>,
+    sliding: &Sliding,
+) -> Result<(), Violation> {
+    let (x, w) = (&ctx.operands[0], &ctx.operands[1]);
+    require((3..=5).contains(&x.rank()) && w.rank() == x.rank(), "C1", || {
+        format!("{x} and {w} do not have batch, channels and 1 to 3 spatial axes each")
+    })?;
+    require_numbers(x, w, "C2")?;
+    sliding.require_valid(x.rank() - 2, "C3")?;
+    let groups = ctx.attrs.int("groups");
+    require(groups > 0, "C4", || format!("`groups` is {groups}, not positive"))
+}
+
+fn infer(ctx: &OpCtx<'_>) -> Result<Type, Violation> {
+    let sliding = Sliding::of(ctx.attrs);
+    require_operands(ctx, &sliding)?;
+    let (x, w) = (&ctx.operands[0], &ctx.operands[1]);
+    let groups = Dim::constant(ctx.attrs.int("groups"));
+    require(w.shape[0].divided_exactly(&groups).is_some(), "C4", || {
+        format!("{} output channels are not divisible into {groups} groups", w.shape[0])
+    })?;
+    require(x.shape[1] == &w.shape[1] * &groups, "C4", || {
+        format!("{} channels are not {groups} groups of {} ({x} with {w})", x.shape[1], w.shape[1])
+    })?;
+    let mut shape = vec![x.shape[0].clone(), w.shape[0].clone()];
+    for axis in 0..x.rank() - 2 {
+        let (size, window) = (&x.shape[axis + 2], &w.shape[axis + 2]);
+        sliding.require_room(axis, size, window, "C5")?;
+        shape.push(sliding.windows(axis, size, window, false));
+    }
+    Ok(Type::new(x.dtype, shape))
+}
+
+/// The iteration axes of a (possibly transposed) convolution: batch, group if there are several,
+/// output channels of the group, output's spatial axes, input channels of the group, kernel.
+pub(super) struct ConvAxes {
+    pub axes: Vec<(Dim, AxisRole)>,
+    pub batch: IndexExpr,
+    /// The channel in the result.
+    pub out_channel: IndexExpr,
+    /// The output channel in its group.
+    pub column: IndexExpr,
+    /// The channel in the operand.
+    pub channel: IndexExpr,
+    /// The input channel in its group.
+    pub inner: IndexExpr,
+    pub spatial: Vec<IndexExpr>,
+    pub kernel: Vec<IndexExpr>,
+}
+
+impl ConvAxes {
+    /// The axes for sizes per group of output and input channels.
+    pub fn new(
+        batch: &Dim,
+        groups: i64,
+        columns: &Dim,
+        inner: &Dim,
+        spatial: &[Dim],
+        kernel: &[Dim],
+    ) -> ConvAxes {
+        let mut axes = Vec::new();
+        let mut axis = |size: &Dim, role| {
+            axes.push((size.clone(), role));
+            IndexExpr::axis(axes.len() - 1)
+        };
+        let batch = axis(batch, AxisRole::Rows);
+        let group = (groups > 1).then(|| axis(&Dim::constant(groups), AxisRole::Batch));
+        let column = axis(columns, AxisRole::Columns);
+        let spatial = spatial.iter().map(|size| axis(size, AxisRole::Rows)).collect();
+        let channel_in_group = axis(inner, AxisRole::Inner);
+        let kernel = kernel.iter().map(|size| axis(size, AxisRole::Inner)).collect();
+        let in_tensor = |index: &IndexExpr, size: &Dim| match &group {
+            Some(group) => group.clone().times(size.clone()).plus(index.clone()),
+            None => index.clone(),
+        };
+        ConvAxes {
+            out_channel: in_tensor(&column, columns),
+            channel: in_tensor(&channel_in_group, inner),
+            inner: channel_in_group,
+            axes,
+            batch,
+            column,
+            spatial,
+            kernel,
+        }
+    }
+
+    /// The result's index.
+    pub fn out(&self) -> Vec<IndexExpr> {
+        let mut out = vec![self.batch.clone(), self.out_channel.clone()];
+        out.extend(self.spatial.iter().cloned());
+        out
+    }
+}
+
+fn form(ctx: &OpCtx<'_>) -> ContractionForm {
+    let (x, w) = (&ctx.operands[0], &ctx.operands[1]);
+    let sliding = Sliding::of(ctx.attrs);
+    let groups = ctx.attrs.int("groups");
+    let (sizes, kernel) = (&x.shape[2..], &w.shape[2..]);
+    let spatial: Vec<Dim> = (0..sizes.len())
+        .map(|axis| sliding.windows(axis, &sizes[axis], &kernel[axis], false))
+        .collect();
+    let columns = w.shape[0].floor_div(&Dim::constant(groups));
+    let axes = ConvAxes::new(&x.shape[0], groups, &columns, &w.shape[1], &spatial, kernel);
+    let mut lhs = OperandMap {
+        index: vec![axes.batch.clone(), axes.channel.clone()],
+        guards: Vec::new(),
+    };
+    for (axis, size) in sizes.iter().enumerate() {
+        let index = sliding.index(axis, axes.spatial[axis].clone(), axes.kernel[axis].clone());
+        lhs.guards.extend(sliding.guard(axis, &index, size));
+        lhs.index.push(index);
+    }
+    let mut weight_index = vec![axes.out_channel.clone(), axes.inner.clone()];
+    weight_index.extend(axes.kernel.iter().cloned());
+    ContractionForm {
+        lhs,
+        rhs: OperandMap { index: weight_index, guards: Vec::new() },
+        out: axes.out(),
+        accumulator: accumulator(x.dtype),
+        axes: axes.axes,
+    }
+}
+
+fn eval<T: Element>(ctx: &EvalCtx<'_>, operands: &[&Value<T>]) -> Value<T> {
+    eval_sum_of_products!(ctx, operands, convolve)
+}
+
+fn convolve<R: Ring>(ctx: &EvalCtx<'_>, x: &Array<R>, w: &Array<R>) -> Array<R> {
+    let groups = ctx.attrs.axis("groups");
+    let spans = Sliding::of(ctx.attrs).spans(&x.shape[2..], &ctx.shape[2..], &w.shape[2..]);
+    let (channels, out_channels, group_channels) = (x.shape[1], w.shape[0], w.shape[1]);
+    let plane: usize = spans.iter().map(|span| span.size).product();
+    let out_plane: usize = spans.iter().map(|span| span.windows).product();
+    let kernel: usize = spans.iter().map(|span| span.window).product();
+    let mut out = zeros(ctx.shape);
+    for batch in 0..x.shape[0] {
+        for out_channel in 0..out_channels {
+            let group = out_channel / (out_channels / groups);
+            let sums = &mut out.data[(batch * out_channels + out_channel) * out_plane..][..out_plane];
+            for inner in 0..group_channels {
+                let channel = batch * channels + group * group_channels + inner;
+                let image = &x.data[channel * plane..][..plane];
+                let weights = &w.data[(out_channel * group_channels + inner) * kernel..][..kernel];
+                correlate(sums, image, weights, &spans);
+            }
+        }
+    }
+    out
+}
+
+/// Adds one channel's convolution with one kernel to `sums`.
+fn correlate<R: Ring>(
+    sums: &mut [R],
+    image: &[R],
+    weights: &[R],
+    [depth, height, width]: &[super::sliding::Span; 3],
+) {
+    let mut weights = weights.iter();
+    for kernel_d in 0..depth.window {
+        for kernel_h in 0..height.window {
+            for (kernel_w, &weight) in (0..width.window).zip(&mut weights) {
+                for (out_d, d) in depth.pairs(kernel_d) {
+                    for (out_h, h) in height.pairs(kernel_h) {
+                        let sums = &mut sums[(out_d * height.windows + out_h) * width.windows..];
+                        let row = &image[(d * height.size + h) * width.size..];
+                        for (out_w, w) in width.pairs(kernel_w) {
+                            sums[out_w] = sums[out_w].add_product(row[w], weight);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

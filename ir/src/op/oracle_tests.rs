@@ -1,0 +1,142 @@
+//! Oracles against values that ONNX Runtime 1.32.0 computed for the same small integer operands.
+
+use std::collections::BTreeMap;
+
+use super::{OpCtx, by_name};
+use crate::interp::{Array, Eval, EvalCtx, EvalFn, Value};
+use crate::{Attrs, DType, Type, attrs};
+
+/// The operand of a shape: small integers in no simple order.
+fn operand(shape: &[usize]) -> Array<f64> {
+    let count = shape.iter().product::<usize>();
+    Array::new(shape, (0..count).map(|i| ((i * 7 + 3) % 11) as f64 - 5.0).collect())
+}
+
+fn f64_eval(eval: &Eval) -> EvalFn<f64> {
+    match eval {
+        Eval::Real { f64, .. } | Eval::Polynomial { f64, .. } => *f64,
+        Eval::Source => unreachable!("the tests are of ops with operands"),
+    }
+}
+
+/// The result's shape and `sum of y[i] * (i mod 7 + 1)` for operands of these shapes.
+fn checksum(op: &str, attrs: Attrs, shapes: &[&[usize]]) -> (Vec<usize>, f64) {
+    let def = by_name(op).unwrap().def();
+    let types: Vec<Type> = shapes.iter().map(|&shape| Type::new(DType::F32, shape)).collect();
+    let result = (def.infer)(&OpCtx { attrs: &attrs, operands: &types }).unwrap();
+    let shape = result.shape.as_const().unwrap();
+    let values: Vec<Value<f64>> = shapes.iter().map(|s| Value::Float(operand(s))).collect();
+    let ctx = EvalCtx {
+        attrs: &attrs,
+        operands: &types,
+        result: &result,
+        shape: &shape,
+        dims: &BTreeMap::new(),
+    };
+    let value = f64_eval(&def.eval)(&ctx, &values.iter().collect::<Vec<_>>());
+    let data: Vec<f64> = match value {
+        Value::Float(array) => array.data,
+        Value::Int(array) => array.data.into_iter().map(|value| value as f64).collect(),
+    };
+    let weighted = data.iter().enumerate().map(|(i, y)| y * (i % 7 + 1) as f64);
+    (shape.clone(), weighted.sum())
+}
+
+#[track_caller]
+fn check(op: &str, attrs: Attrs, shapes: &[&[usize]], shape: &[usize], expected: f64) {
+    let (actual_shape, actual) = checksum(op, attrs, shapes);
+    assert_eq!(actual_shape, shape);
+    let error = (actual - expected).abs();
+    assert!(error <= 1e-5 * expected.abs().max(1.0), "{actual}, expected {expected}");
+}
+
+#[test]
+fn products() {
+    check("matmul", attrs! {}, &[&[2, 1, 3, 4], &[5, 4, 2]], &[2, 5, 3, 2], 744.0);
+    check("matmul", attrs! {}, &[&[3, 4], &[5, 4, 2]], &[5, 3, 2], 537.0);
+    let equation = attrs! { equation: "bij,jbk->kbi" };
+    check("einsum", equation, &[&[2, 3, 4], &[4, 2, 5]], &[5, 2, 3], -135.0);
+}
+
+/// The attributes of a convolution: strides, pads at the begin, at the end, dilations, groups.
+fn conv(strides: &[i64], begin: &[i64], end: &[i64], dilations: &[i64], groups: i64) -> Attrs {
+    attrs! {
+        strides: strides,
+        pads_begin: begin,
+        pads_end: end,
+        dilations: dilations,
+        groups: groups,
+    }
+}
+
+#[test]
+fn convolutions() {
+    let one = conv(&[2], &[1], &[2], &[2], 2);
+    check("conv", one, &[&[2, 4, 9], &[6, 2, 3]], &[2, 6, 4], 444.0);
+    let two = conv(&[2, 1], &[1, 0], &[2, 1], &[1, 2], 1);
+    check("conv", two, &[&[2, 3, 7, 6], &[4, 3, 3, 2]], &[2, 4, 4, 5], 452.0);
+    let three = conv(&[1, 2, 3], &[0, 1, 1], &[1, 0, 2], &[1, 1, 1], 2);
+    check("conv", three, &[&[1, 2, 4, 5, 6], &[2, 1, 2, 3, 2]], &[1, 2, 4, 2, 3], -291.0);
+}
+
+#[test]
+fn transposed_convolutions() {
+    let with = |mut attrs: Attrs, output_padding: &[i64]| {
+        attrs.insert("output_padding", output_padding);
+        attrs
+    };
+    let one = with(conv(&[3], &[1], &[2], &[2], 2), &[1]);
+    check("conv_transpose", one, &[&[2, 4, 5], &[4, 3, 3]], &[2, 6, 15], -116.0);
+    let two = with(conv(&[2, 1], &[1, 0], &[0, 1], &[1, 1], 1), &[1, 0]);
+    check("conv_transpose", two, &[&[1, 3, 4, 3], &[3, 2, 3, 2]], &[1, 2, 9, 3], 13.0);
+    let three = with(conv(&[1, 2, 3], &[0; 3], &[0; 3], &[1; 3], 1), &[0; 3]);
+    let shapes: &[&[usize]] = &[&[1, 2, 2, 3, 2], &[2, 2, 2, 1, 3]];
+    check("conv_transpose", three, shapes, &[1, 2, 3, 5, 6], -209.0);
+}
+
+/// The attributes of a pooling op with a 3 x 2 window.
+fn pool(ceil_mode: bool, dilations: &[i64]) -> Attrs {
+    attrs! {
+        kernel: vec![3i64, 2],
+        strides: vec![2i64, 3],
+        pads_begin: vec![1i64, 0],
+        pads_end: vec![1i64, 1],
+        dilations: dilations,
+        ceil_mode: ceil_mode,
+    }
+}
+
+fn with(mut attrs: Attrs, name: &'static str, value: impl Into<crate::AttrValue>) -> Attrs {
+    attrs.insert(name, value);
+    attrs
+}
+
+#[test]
+fn pooling() {
+    let x: &[&[usize]] = &[&[2, 2, 7, 8]];
+    let (rounded_up, plain) = (pool(true, &[1, 1]), pool(false, &[1, 1]));
+    check("max_pool", rounded_up.clone(), x, &[2, 2, 4, 3], 697.0);
+    check("max_pool", pool(false, &[2, 1]), x, &[2, 2, 3, 3], 535.0);
+    let row_major = with(plain.clone(), "column_major", false);
+    check("max_pool_indices", row_major, x, &[2, 2, 4, 3], 22185.0);
+    let column_major = with(plain.clone(), "column_major", true);
+    check("max_pool_indices", column_major, x, &[2, 2, 4, 3], 21647.0);
+    let padded = with(rounded_up.clone(), "count_include_pad", true);
+    check("avg_pool", padded, x, &[2, 2, 4, 3], -14.0);
+    check("avg_pool", with(rounded_up, "count_include_pad", false), x, &[2, 2, 4, 3], -16.16666656);
+    check("lp_pool", with(plain, "p", 3i64), x, &[2, 2, 4, 3], 1080.4102120399475);
+}
+
+#[test]
+fn pooling_along_one_axis() {
+    let attrs = attrs! {
+        kernel: vec![3i64],
+        strides: vec![2i64],
+        pads_begin: vec![1i64],
+        pads_end: vec![1i64],
+        dilations: vec![2i64],
+        ceil_mode: false,
+        count_include_pad: false,
+    };
+    check("avg_pool", attrs, &[&[2, 1, 7]], &[2, 1, 3], 30.8333333);
+}
