@@ -14,7 +14,7 @@ pub enum UnaryFn {
     Neg,
     /// `|x|`
     Abs,
-    /// -1, 0 or 1; NaN stays NaN.
+    /// -1, +0 or 1; NaN stays NaN.
     Sign,
     /// Rounded towards minus infinity.
     Floor,
@@ -64,6 +64,8 @@ pub enum UnaryFn {
     Atanh,
     /// The error function.
     Erf,
+    /// `1 - erf(x)`, accurate where that is small.
+    Erfc,
     /// Logical (bool) or bitwise (integer) complement.
     Not,
     /// Whether x is NaN; gives bool.
@@ -85,13 +87,14 @@ pub enum BinaryFn {
     Div,
     /// Power. For integers: repeated multiplication, wrapping; a negative exponent gives 0 unless the base is 1 or -1.
     Pow,
-    /// The larger; NaN if one operand is NaN.
+    /// The larger, where -0 < +0; NaN if one operand is NaN (IEEE 754-2019 `maximum`).
     Max,
-    /// The smaller; NaN if one operand is NaN.
+    /// The smaller, where -0 < +0; NaN if one operand is NaN (IEEE 754-2019 `minimum`).
     Min,
     /// Remainder with the dividend's sign (C's `%` and `fmod`); integers: 0 for a zero divisor.
     Rem,
-    /// Remainder with the divisor's sign (Python's `%`); integers: 0 for a zero divisor.
+    /// Remainder with the divisor's sign (Python's `%`; a float remainder of zero keeps the dividend's
+    /// sign); integers: 0 for a zero divisor.
     Mod,
     /// Logical (bool) or bitwise (integer) and.
     And,
@@ -99,7 +102,7 @@ pub enum BinaryFn {
     Or,
     /// Logical (bool) or bitwise (integer) exclusive or.
     Xor,
-    /// Shift to the left; 0 when the count reaches the width.
+    /// Shift to the left; 0 when the count, taken as unsigned, reaches the width.
     Shl,
     /// Shift to the right, logical for unsigned; when the count reaches the width: 0, or all sign bits.
     Shr,
@@ -255,3 +258,10 @@ macro_rules! operators {
     )*};
 }
 operators!(Add add Add, Sub sub Sub, Mul mul Mul, Div div Div);
+
+impl std::ops::Neg for ScalarExpr {
+    type Output = ScalarExpr;
+    fn neg(self) -> ScalarExpr {
+        self.unary(UnaryFn::Neg)
+    }
+}

@@ -68,6 +68,20 @@ impl Layout {
             .collect();
         Layout { shape, registers, threads }
     }
+
+    /// Whether `other` with the dimensions dropped in which `self` has size 1 is laid out as `self`.
+    pub fn broadcasts_to(&self, other: &Layout) -> bool {
+        if self.shape.len() != other.shape.len() {
+            return false;
+        }
+        let mut from = self.clone();
+        let mut to = other.clone();
+        for dim in (0..self.shape.len() as u32).filter(|&dim| self.shape[dim as usize] == 1) {
+            from = from.dropped(dim);
+            to = to.dropped(dim);
+        }
+        from == to
+    }
 }
 
 fn coordinate(modes: &[Mode], mut number: u32, rank: usize) -> Vec<u32> {
@@ -96,5 +110,7 @@ mod tests {
         let row = layout.dropped(1);
         assert_eq!((row.register_count(), row.thread_count()), (2, 128));
         assert_eq!(row.thread_coordinate(17), [1, 0]);
+        assert!(row.broadcasts_to(&layout) && !layout.broadcasts_to(&row));
+        assert!(!row.broadcasts_to(&layout.dropped(0)));
     }
 }

@@ -10,15 +10,18 @@
 //! defines them or a nested one; operands of elementwise instructions have one layout; barriers and
 //! block-wide instructions stand only where all threads of the block pass.
 
+mod builder;
+mod fold;
 mod layout;
 
+pub use builder::KernelBuilder;
 pub use layout::{Layout, Mode};
 
 use fornax_bundle::{DType, DimRange};
 use fornax_ir::{BinaryFn, Scalar, ScalarExpr, UnaryFn};
 
 /// A kernel.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kernel {
     /// The entry's name: tells region and ops, letters, digits and `_` only.
     pub name: String,
@@ -35,7 +38,7 @@ pub struct Kernel {
 }
 
 /// A kernel parameter.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Param {
     /// An array in global memory, aligned to [`fornax_bundle::manifest::BUFFER_ALIGN`]; arrays do not
     /// overlap unless both are only read.
@@ -83,6 +86,14 @@ pub enum Ty {
 }
 
 impl Ty {
+    /// The layout of a fragment.
+    pub fn layout(&self) -> Option<&Layout> {
+        match self {
+            Ty::Scalar(_) => None,
+            Ty::Fragment(_, layout) => Some(layout),
+        }
+    }
+
     /// The element type.
     pub fn dtype(&self) -> DType {
         match self {
@@ -99,6 +110,35 @@ impl Ty {
     }
 }
 
+impl Param {
+    /// The name.
+    pub fn name(&self) -> &str {
+        match self {
+            Param::Global { name, .. } | Param::Scalar { name, .. } => name,
+        }
+    }
+
+    /// The element type of an array, the type of a number.
+    pub fn dtype(&self) -> DType {
+        match self {
+            Param::Global { dtype, .. } | Param::Scalar { dtype, .. } => *dtype,
+        }
+    }
+}
+
+impl Kernel {
+    /// The element type of named memory; none if there is no such memory.
+    pub fn memory_dtype(&self, memory: Memory) -> Option<DType> {
+        match memory {
+            Memory::Global(index) => match self.params.get(index as usize)? {
+                Param::Global { dtype, .. } => Some(*dtype),
+                Param::Scalar { .. } => None,
+            },
+            Memory::Shared(index) => Some(self.shared.get(index as usize)?.dtype),
+        }
+    }
+}
+
 /// Named memory: an index into the kernel's parameters or shared arrays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Memory {
@@ -109,11 +149,11 @@ pub enum Memory {
 }
 
 /// Statements in order.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Block(pub Vec<Statement>);
 
 /// An instruction with its results.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Statement {
     /// Results; their types are in [`Kernel::values`].
     pub results: Vec<ValueId>,
@@ -122,7 +162,7 @@ pub struct Statement {
 }
 
 /// An instruction.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Instruction {
     /// A number; in every element for a fragment.
     Constant(Scalar),

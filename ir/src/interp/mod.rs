@@ -15,7 +15,7 @@ pub use element::{Element, Field, Real};
 pub use error::InterpError;
 pub use interpreter::{Interpreter, evaluate, evaluate_op};
 pub use offsets::{Offsets, strides};
-pub use value::{Array, Value, scalar_tensor, wrapped};
+pub use value::{Array, Value, rounded, scalar_tensor, wrapped};
 
 use fornax_bundle::Dims;
 

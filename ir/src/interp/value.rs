@@ -115,12 +115,35 @@ pub fn wrapped(dtype: DType, value: i64) -> i64 {
     }
 }
 
+/// The number of a float type nearest to `value`, ties to even; beyond the range: infinity.
+pub fn rounded(dtype: DType, value: f64) -> f64 {
+    match dtype {
+        DType::F32 => f64::from(value as f32),
+        DType::F16 => half::f16::from_f32(to_odd_f32(value)).to_f64(),
+        DType::BF16 => half::bf16::from_f32(to_odd_f32(value)).to_f64(),
+        _ => value,
+    }
+}
+
+/// `value` rounded to `f32` so that rounding the result to a type of at most 22 bits of precision gives
+/// what rounding `value` at once gives: inexact results have an odd last bit (Boldo & Melquiond 2008).
+fn to_odd_f32(value: f64) -> f32 {
+    let nearest = value as f32;
+    let exact = f64::from(nearest);
+    if exact == value || value.is_nan() || nearest.to_bits() & 1 == 1 {
+        return nearest;
+    }
+    let towards_zero = exact.abs() > value.abs();
+    let bits = nearest.to_bits();
+    f32::from_bits(if towards_zero { bits - 1 } else { bits + 1 })
+}
+
 fn float_bytes(dtype: DType, value: f64) -> Vec<u8> {
     match dtype {
         DType::F64 => value.to_le_bytes().to_vec(),
         DType::F32 => (value as f32).to_le_bytes().to_vec(),
-        DType::F16 => half::f16::from_f64(value).to_le_bytes().to_vec(),
-        DType::BF16 => half::bf16::from_f64(value).to_le_bytes().to_vec(),
+        DType::F16 => half::f16::from_f32(to_odd_f32(value)).to_le_bytes().to_vec(),
+        DType::BF16 => half::bf16::from_f32(to_odd_f32(value)).to_le_bytes().to_vec(),
         other => unreachable!("invariant: no op computes {other} floats"),
     }
 }
@@ -131,5 +154,35 @@ fn int_bytes(dtype: DType, value: i64) -> Vec<u8> {
         4 => (value as i32).to_le_bytes().to_vec(),
         2 => (value as i16).to_le_bytes().to_vec(),
         _ => (value as i8).to_le_bytes().to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounding_to_half_is_done_once() {
+        // Just above the tie between 1 and 1 + 2^-10: by way of f32 this would round down to even.
+        let above = 1.0 + f64::powi(2.0, -11) + f64::powi(2.0, -40);
+        assert_eq!(rounded(DType::F16, above), 1.0 + f64::powi(2.0, -10));
+        assert_eq!(rounded(DType::F16, 1.0 + f64::powi(2.0, -11)), 1.0);
+        assert_eq!(rounded(DType::F16, -above), -1.0 - f64::powi(2.0, -10));
+        let above = 1.0 + f64::powi(2.0, -8) + f64::powi(2.0, -50);
+        assert_eq!(rounded(DType::BF16, above), 1.0 + f64::powi(2.0, -7));
+        assert_eq!(rounded(DType::BF16, 1.0 + f64::powi(2.0, -8)), 1.0);
+    }
+
+    #[test]
+    fn rounding_covers_the_ends_of_the_range() {
+        assert_eq!(rounded(DType::F16, 65519.999), 65504.0);
+        assert_eq!(rounded(DType::F16, 65520.0), f64::INFINITY);
+        assert_eq!(rounded(DType::F16, 1e300), f64::INFINITY);
+        assert_eq!(rounded(DType::F16, f64::powi(2.0, -25)), 0.0);
+        assert_eq!(rounded(DType::F16, f64::powi(2.0, -25) * 1.0001), f64::powi(2.0, -24));
+        assert_eq!(rounded(DType::BF16, 3.39e38), 3.3895313892515355e38);
+        assert_eq!(rounded(DType::F32, 1e39), f64::INFINITY);
+        assert!(rounded(DType::F16, f64::NAN).is_nan());
+        assert!(rounded(DType::BF16, -0.0).is_sign_negative());
     }
 }

@@ -1,0 +1,120 @@
+//! A first choice of schedules: one record per region from its sizes, without search.
+
+use std::collections::BTreeMap;
+
+use fornax_ir::op::{AxisRole, OpClass, OpCtx};
+use fornax_ir::plan::{Schedule, anchor};
+use fornax_ir::{Dim, DimRange, Graph, NodeId, Symbol};
+
+/// Threads in a block where nothing speaks for another number.
+const THREADS: u32 = 256;
+
+/// Bytes one thread moves with one instruction.
+const ACCESS_BYTES: u32 = 16;
+
+/// Blocks that fill a large GPU (132 multiprocessors on an H200), for deciding whether tiles suffice.
+const BLOCKS_TO_FILL: i64 = 132;
+
+/// A schedule for a region's body.
+pub(crate) fn choose(body: &Graph, dims: &BTreeMap<Symbol, DimRange>) -> Schedule {
+    let Some(anchor) = anchor(body) else { return pointwise(body, dims) };
+    let node = body.node(anchor);
+    let types = body.operand_types(anchor);
+    let ctx = OpCtx { attrs: &node.attrs, operands: &types };
+    match node.op.class() {
+        OpClass::Reduce(form) => reduce(body, anchor, &form(&ctx).axes, dims),
+        OpClass::Scan(_) => Schedule::Scan { threads: 128, items: 4 },
+        OpClass::Window(_) => Schedule::FoldThread { threads: 128, vector: 1 },
+        OpClass::Contraction(form) => {
+            let form = form(&ctx);
+            let size = |role| -> Dim {
+                form.axes.iter().filter(|(_, of)| *of == role).map(|(size, _)| size).product()
+            };
+            tile(
+                typical(&size(AxisRole::Batch), dims),
+                typical(&size(AxisRole::Rows), dims),
+                typical(&size(AxisRole::Columns), dims),
+            )
+        }
+        _ => unreachable!("invariant: an anchor is a reduce, scan, contraction or window"),
+    }
+}
+
+/// The size to tune for: the upper end of a symbolic size's range, but no more than a common one.
+fn typical(size: &Dim, dims: &BTreeMap<Symbol, DimRange>) -> i64 {
+    match size.as_const() {
+        Some(size) => size,
+        None => {
+            let common: BTreeMap<Symbol, DimRange> = dims
+                .iter()
+                .map(|(name, range)| {
+                    (name.clone(), DimRange { max: range.max.min(1024), ..*range })
+                })
+                .collect();
+            size.bounds(&common).1
+        }
+    }
+}
+
+fn pointwise(body: &Graph, dims: &BTreeMap<Symbol, DimRange>) -> Schedule {
+    let output = body.outputs()[0].value;
+    let widest = body.nodes().map(|id| body.ty(id).dtype.size() as u32).max().unwrap_or(4);
+    let vector = (ACCESS_BYTES / widest.max(2)).clamp(1, 8);
+    let elements = typical(&body.ty(output).shape.elements(), dims);
+    // Small tensors are spread over more blocks instead.
+    let enough = |per_thread: u32| elements >= i64::from(THREADS * per_thread) * BLOCKS_TO_FILL;
+    let vector = if enough(vector) { vector } else { vector.min(2) };
+    Schedule::Pointwise { threads: THREADS, vector, unroll: if enough(4 * vector) { 2 } else { 1 } }
+}
+
+fn reduce(
+    body: &Graph,
+    anchor: NodeId,
+    axes: &[usize],
+    dims: &BTreeMap<Symbol, DimRange>,
+) -> Schedule {
+    let operand = body.ty(body.operands(anchor)[0]);
+    let folded: Dim = axes.iter().map(|&axis| &operand.shape[axis]).product();
+    let folded = typical(&folded, dims);
+    let outputs = typical(&body.ty(anchor).shape.elements(), dims);
+    let last_moving = (0..operand.rank()).rev().find(|&axis| !operand.shape[axis].is(1));
+    let contiguous = last_moving.is_none_or(|axis| axes.contains(&axis));
+    let vector = (ACCESS_BYTES / operand.dtype.size() as u32).clamp(1, 4);
+    if folded >= 65_536 && outputs < BLOCKS_TO_FILL {
+        let parts = (folded / 16_384).clamp(1, 2 * BLOCKS_TO_FILL / outputs.max(1)).max(1);
+        return Schedule::FoldSplit { threads: THREADS, vector, parts: parts as u32 };
+    }
+    if folded <= 8 || (!contiguous && (folded <= 64 || outputs >= 128 * BLOCKS_TO_FILL)) {
+        return Schedule::FoldThread { threads: 128, vector: 1 };
+    }
+    // About four loads per thread, between a warp and a block per row.
+    let wanted = (folded as u64).div_ceil(4 * u64::from(vector)).next_power_of_two();
+    let per_row = (wanted.clamp(32, 512)) as u32;
+    let threads = per_row.max(128);
+    Schedule::FoldBlock { threads, rows: threads / per_row, vector }
+}
+
+fn tile(batch: i64, rows: i64, columns: i64) -> Schedule {
+    let candidates = [
+        (128u32, 128u32, 8u32, 8u32),
+        (64, 64, 4, 4),
+        (32, 64, 4, 4),
+        (32, 32, 2, 4),
+        (16, 32, 2, 2),
+    ];
+    let blocks = |m: u32, n: u32| {
+        let tiles =
+            |size: i64, tile: u32| size.max(1).unsigned_abs().div_ceil(u64::from(tile)) as i64;
+        batch.max(1).saturating_mul(tiles(rows, m)).saturating_mul(tiles(columns, n))
+    };
+    let waste = |m: u32, n: u32| {
+        blocks(m, n).saturating_mul(i64::from(m * n))
+            > 2 * batch.max(1).saturating_mul(rows.max(1)).saturating_mul(columns.max(1))
+    };
+    let (block_m, block_n, thread_m, thread_n) = candidates
+        .into_iter()
+        .find(|&(m, n, ..)| blocks(m, n) >= BLOCKS_TO_FILL && !waste(m, n))
+        .or_else(|| candidates.into_iter().find(|&(m, n, ..)| m <= 64 && !waste(m, n)))
+        .unwrap_or(candidates[candidates.len() - 1]);
+    Schedule::Tile { block_m, block_n, block_k: 16, thread_m, thread_n }
+}
