@@ -13,6 +13,7 @@ mod loc;
 pub mod op;
 pub mod plan;
 mod scalar;
+pub mod text;
 mod types;
 
 pub use attr::{AttrKind, AttrValue, Attrs, Float};

@@ -98,6 +98,11 @@ impl SourceMap {
         }
     }
 
+    /// Whether the location belongs to this map.
+    pub fn contains(&self, loc: Loc) -> bool {
+        (loc.0 as usize) < self.nodes.len()
+    }
+
     /// The node at a location.
     ///
     /// # Panics
