@@ -35,6 +35,23 @@ pub struct Plan {
     pub outputs: Vec<PlanOutput>,
 }
 
+impl Plan {
+    /// The type of a value in memory.
+    ///
+    /// # Panics
+    /// When the plan has no such value.
+    pub fn ty(&self, value: ValueRef) -> &Type {
+        match value {
+            ValueRef::Input(index) => &self.inputs[index].ty,
+            ValueRef::Weight(index) => &self.weights[index].ty,
+            ValueRef::Region { region, output } => {
+                let body = &self.regions[region].body;
+                body.ty(body.outputs()[output].value)
+            }
+        }
+    }
+}
+
 /// A named value of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Value {

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `manifest.json` | the [`Manifest`] | yes |
 //! | `graph.gir` | the imported graph, the reference that validation goes back to | yes |
+//! | `plan.txt` | the plan of fused regions that the kernels were made from (optional) | yes |
 //! | `ptx/<target>/<module>.ptx` | a PTX module that kernels name | yes |
 //! | `sass/<target>/<module>.cubin` | the same module assembled (optional) | yes |
 //! | `ledger.json` | accepted and rejected fusion candidates (optional) | yes |
@@ -44,6 +45,8 @@ pub const DATA_ALIGN: u64 = 64;
 pub const MANIFEST_ENTRY: &str = "manifest.json";
 /// The entry that holds the imported graph.
 pub const GRAPH_ENTRY: &str = "graph.gir";
+/// The entry that holds the plan of fused regions.
+pub const PLAN_ENTRY: &str = "plan.txt";
 /// The entry that holds the ledger of fusion decisions.
 pub const LEDGER_ENTRY: &str = "ledger.json";
 /// The entry that holds the embedded weights.
@@ -62,6 +65,8 @@ pub struct BundleParts {
     pub manifest: Manifest,
     /// Text of the imported graph.
     pub graph: String,
+    /// Text of the plan of fused regions, for bisection and inspection.
+    pub plan: Option<String>,
     /// PTX text by entry name, such as `ptx/sm_90a/r3_matmul.ptx`.
     pub ptx: BTreeMap<String, String>,
     /// Assembled modules by entry name, such as `sass/sm_90a/r3_matmul.cubin`.
@@ -82,6 +87,7 @@ impl BundleParts {
         BundleParts {
             manifest,
             graph: graph.into(),
+            plan: None,
             ptx: BTreeMap::new(),
             sass: BTreeMap::new(),
             weights: BTreeMap::new(),

@@ -122,7 +122,7 @@ impl PlanChecker<'_> {
         }
         for (index, region) in self.plan.regions.iter().enumerate() {
             let place = self.at(format!("regions[{index}]"));
-            let written = region.writes.iter().map(|write| write.buffer);
+            let written = region.writes.iter().copied();
             for buffer in region.reads.iter().copied().chain(written) {
                 self.buffer(&place, buffer)?;
             }

@@ -169,8 +169,8 @@ pub struct Region {
     pub ops: Vec<RegionOp>,
     /// Buffers it reads, in parameter order.
     pub reads: Vec<usize>,
-    /// Buffers it writes, with the nodes of `graph.gir` they hold (for bisection).
-    pub writes: Vec<RegionWrite>,
+    /// Buffers it writes, one per output of its body.
+    pub writes: Vec<usize>,
 }
 
 /// An operator inside a region.
@@ -180,15 +180,6 @@ pub struct RegionOp {
     pub op: String,
     /// Names of the imported model's nodes that it comes from.
     pub origins: Vec<String>,
-}
-
-/// A value that a region leaves in memory.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RegionWrite {
-    /// Where it lies.
-    pub buffer: usize,
-    /// The value of `graph.gir` it equals, such as `%17`; none when rewriting left no counterpart.
-    pub value: Option<String>,
 }
 
 /// A piece of device memory.

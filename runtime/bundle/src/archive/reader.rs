@@ -13,8 +13,8 @@ use zip::{CompressionMethod, ZipArchive};
 
 use super::{
     Bundle, BundleParts, CERTIFICATE_ENTRY, CONTENT_ENTRY, GRAPH_ENTRY, LEDGER_ENTRY,
-    MANIFEST_ENTRY, MEASURED_ENTRY, ReadOptions, WEIGHTS_ENTRY, hex, is_hashed, is_module_entry,
-    weights,
+    MANIFEST_ENTRY, MEASURED_ENTRY, PLAN_ENTRY, ReadOptions, WEIGHTS_ENTRY, hex, is_hashed,
+    is_module_entry, weights,
 };
 use crate::BundleError;
 use crate::manifest::{Manifest, SCHEMA};
@@ -82,6 +82,8 @@ pub(super) fn read(bytes: Bytes, options: ReadOptions) -> Result<Bundle, BundleE
         if is_module_entry(&entry, "ptx", "ptx") {
             let text = to_text(&entry, data)?;
             parts.ptx.insert(entry, text);
+        } else if entry == PLAN_ENTRY {
+            parts.plan = Some(to_text(&entry, data)?);
         } else if entry == LEDGER_ENTRY {
             parts.ledger = Some(to_text(&entry, data)?);
         }

@@ -44,7 +44,7 @@ fn sample() -> BundleParts {
             "regions": [{
                 "name": "r0", "class": "pointwise", "schedule": "",
                 "ops": [{"op": "add", "origins": ["a"]}],
-                "reads": [0, 1], "writes": [{"buffer": 3, "value": "%1"}],
+                "reads": [0, 1], "writes": [3],
             }],
             "buffers": [
                 {"name": "x", "dtype": "f32", "shape": ["N", 3], "kind": "input", "index": 0},
@@ -82,6 +82,7 @@ fn sample() -> BundleParts {
     ]
     .map(|(name, tensor)| (name.to_owned(), tensor))
     .into();
+    parts.plan = Some("plan".into());
     parts.ledger = Some("[]".into());
     parts
 }
@@ -207,7 +208,14 @@ fn damage_is_named() {
     let changed =
         |entry: &str, data: Option<&[u8]>| failure(rewritten(&parts, &[(entry, data)], false));
     let damaged = "is damaged: its contents do not have the recorded hash";
-    for entry in [MANIFEST_ENTRY, GRAPH_ENTRY, "ptx/sm_80/twice.ptx", LEDGER_ENTRY, WEIGHTS_ENTRY] {
+    for entry in [
+        MANIFEST_ENTRY,
+        GRAPH_ENTRY,
+        PLAN_ENTRY,
+        "ptx/sm_80/twice.ptx",
+        LEDGER_ENTRY,
+        WEIGHTS_ENTRY,
+    ] {
         let data = if entry == MANIFEST_ENTRY { b"{\"schema\":1}".as_slice() } else { b"x" };
         assert_eq!(changed(entry, Some(data)), format!("entry `{entry}` {damaged}"));
     }

@@ -10,7 +10,7 @@ use zip::{CompressionMethod, DateTime, System, ZipWriter};
 use super::weights::Layout;
 use super::{
     BundleParts, CERTIFICATE_ENTRY, CONTENT_ENTRY, DATA_ALIGN, GRAPH_ENTRY, LEDGER_ENTRY,
-    MANIFEST_ENTRY, MEASURED_ENTRY, WEIGHTS_ENTRY, hex, is_module_entry,
+    MANIFEST_ENTRY, MEASURED_ENTRY, PLAN_ENTRY, WEIGHTS_ENTRY, hex, is_module_entry,
 };
 use crate::BundleError;
 
@@ -62,6 +62,9 @@ fn write_archive<W: Write + Seek>(parts: &BundleParts, to: W) -> io::Result<W> {
     let manifest = serde_json::to_string_pretty(&parts.manifest).map_err(io::Error::other)?;
     archive.text(MANIFEST_ENTRY, &manifest)?;
     archive.text(GRAPH_ENTRY, &parts.graph)?;
+    if let Some(plan) = &parts.plan {
+        archive.text(PLAN_ENTRY, plan)?;
+    }
     for (entry, ptx) in &parts.ptx {
         archive.text(entry, ptx)?;
     }
