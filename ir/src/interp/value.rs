@@ -35,6 +35,19 @@ impl<T> Array<T> {
     }
 }
 
+impl<T: Copy> Array<T> {
+    /// The array of a function's results.
+    pub fn map<U>(&self, function: impl Fn(T) -> U) -> Array<U> {
+        Array::new(self.shape.as_slice(), self.data.iter().map(|&x| function(x)).collect())
+    }
+
+    /// The array of a function's results on this array's elements and another's at the same positions.
+    pub fn zip<U: Copy, V>(&self, other: &Array<U>, function: impl Fn(T, U) -> V) -> Array<V> {
+        let pairs = self.data.iter().zip(&other.data);
+        Array::new(self.shape.as_slice(), pairs.map(|(&x, &y)| function(x, y)).collect())
+    }
+}
+
 impl<T> Value<T> {
     /// The sizes.
     pub fn shape(&self) -> &[usize] {

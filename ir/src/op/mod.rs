@@ -32,6 +32,11 @@ macro_rules! ops {
 
 ops! {
     source,
+    unary,
+    activation,
+    binary,
+    select,
+    cast,
     matmul,
     einsum,
     conv,
@@ -40,8 +45,10 @@ ops! {
 }
 
 mod contraction;
+mod domain;
 #[cfg(test)]
 mod oracle_tests;
+mod pointwise;
 mod sliding;
 
 /// The declaration of an operator.
