@@ -79,6 +79,25 @@ pub trait Device: Send + Sync {
     /// Waits for the work of a stream.
     fn synchronize(&self, stream: Stream) -> Result<(), Error>;
 
+    /// Waits for all work of the device.
+    fn synchronize_all(&self) -> Result<(), Error> {
+        self.synchronize(Stream::DEFAULT)
+    }
+
+    /// Records the launches and copies that `work` submits to the stream it is given, without running
+    /// them. `None`: this device has no graphs, and `work` was not called.
+    fn record_graph(
+        &self,
+        _work: &mut dyn FnMut(Stream) -> Result<(), Error>,
+    ) -> Result<Option<Graph>, Error> {
+        Ok(None)
+    }
+
+    /// Submits recorded work. Launches of one graph run one after another, whatever their streams.
+    fn launch_graph(&self, _graph: &Graph, _stream: Stream) -> Result<(), Error> {
+        Err(Error::ForeignHandle { what: "graph" })
+    }
+
     /// Marks a point of the stream's work in time. `None`: this device's times mean nothing.
     fn record_event(&self, _stream: Stream) -> Result<Option<Event>, Error> {
         Ok(None)
@@ -171,6 +190,10 @@ handle! {
 handle! {
     /// A point in time of a stream's work.
     Event, "event"
+}
+handle! {
+    /// Recorded work.
+    Graph, "graph"
 }
 
 /// An ordered queue of work: a `CUstream` on CUDA, without effect on the emulator.

@@ -61,6 +61,81 @@ pub enum Error {
         /// Why it was refused.
         reason: String,
     },
+    /// The bundle cannot be read.
+    #[error(transparent)]
+    Bundle(#[from] fornax_bundle::BundleError),
+    /// The inputs are not what the model takes.
+    #[error(transparent)]
+    Signature(#[from] fornax_bundle::SignatureError),
+    /// A size of the bundle cannot be computed.
+    #[error(transparent)]
+    Dim(#[from] fornax_bundle::DimError),
+    /// No plan of the bundle runs on the device.
+    #[error(
+        "the bundle has code for {}{}; {device} has compute capability {}.{}",
+        list(.available),
+        asked_for(.wanted),
+        .compute_capability.0,
+        .compute_capability.1
+    )]
+    NoPlan {
+        /// The target asked for, if any.
+        wanted: Option<String>,
+        /// The targets the bundle was compiled for.
+        available: Vec<String>,
+        /// The device.
+        device: String,
+        /// The device's compute capability.
+        compute_capability: (u32, u32),
+    },
+    /// A module of the bundle cannot be loaded.
+    #[error("{entry}: {source}")]
+    Module {
+        /// The bundle's entry.
+        entry: String,
+        /// Why.
+        source: Box<Error>,
+    },
+    /// Weights that are not embedded were not given.
+    #[error("the bundle leaves these weights to be given at load: {}", list(.names))]
+    MissingWeights {
+        /// Their names.
+        names: Vec<String>,
+    },
+    /// A weight cannot be bound to the tensor given.
+    #[error("weight `{name}`: {reason}")]
+    Weight {
+        /// Its name.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+    /// Device pointers that the run cannot use.
+    #[error("{reason}")]
+    Pointers {
+        /// Which and why.
+        reason: String,
+    },
+    /// The bundle's plan does not work out for these sizes; a bug of the compiler that made it.
+    #[error("the bundle's plan is inconsistent: {what}: {reason}")]
+    Plan {
+        /// The buffer, arena or output.
+        what: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A kernel of a bundle went wrong.
+    #[error("{source}\n  in region {region} (kernel `{kernel}`), which computes: {}", list(.nodes))]
+    InKernel {
+        /// The kernel's name.
+        kernel: String,
+        /// The region's name.
+        region: String,
+        /// The imported model's nodes in the region.
+        nodes: Vec<String>,
+        /// What happened.
+        source: Box<Error>,
+    },
     /// There is no usable CUDA driver or no such device.
     #[error("CUDA is not available: {reason}")]
     CudaUnavailable {
@@ -77,6 +152,17 @@ pub enum Error {
         /// The driver's description, with the JIT log where there is one.
         message: String,
     },
+}
+
+impl Error {
+    /// The emulator's fault that this error reports, if it does.
+    pub fn fault(&self) -> Option<&Fault> {
+        match self {
+            Error::Fault(fault) => Some(fault),
+            Error::InKernel { source, .. } | Error::Module { source, .. } => source.fault(),
+            _ => None,
+        }
+    }
 }
 
 /// Where and why a kernel went wrong on the emulator.
@@ -164,5 +250,14 @@ impl From<Fault> for Error {
 }
 
 fn list(names: &[String]) -> String {
-    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+    const SHOWN: usize = 20;
+    match names.len() {
+        0 => "none".to_owned(),
+        n if n > SHOWN => format!("{} and {} more", names[..SHOWN].join(", "), n - SHOWN),
+        _ => names.join(", "),
+    }
+}
+
+fn asked_for(target: &Option<String>) -> String {
+    target.as_ref().map_or(String::new(), |target| format!(", of which {target} was asked for"))
 }

@@ -1,8 +1,15 @@
 //! Loads and runs Fornax bundles, on a GPU through the CUDA driver or on the CPU by emulating PTX.
 #![warn(missing_docs)]
 
+mod arena;
 pub mod device;
 pub mod error;
+mod load;
+mod resolve;
+mod run;
 
+pub use arena::Memory;
 pub use device::Device;
 pub use error::Error;
+pub use load::{LoadOptions, LoadedBundle};
+pub use run::{Launched, Observer, POINTER_ALIGN};
