@@ -7,7 +7,7 @@ use fornax_bundle::{DType, Dims, Tensor};
 use super::bind::{check_shape, solve_symbols};
 use super::{Array, Element, EvalCtx, InterpError, Value, wrapped};
 use crate::op::{OpClass, OpRef, SourceKind};
-use crate::{Attrs, Graph, NodeId, Shape, Type, infer};
+use crate::{AttrValue, Attrs, Dim, Graph, NodeId, Shape, Type, infer};
 
 /// Evaluates the outputs of a graph.
 ///
@@ -256,6 +256,11 @@ fn apply<T: Element>(
         return Err(InterpError::Source(def.name));
     }
     let function = T::evaluation(&def.eval).ok_or(InterpError::NotPolynomial(def.name))?;
+    for (_, value) in attrs.iter() {
+        if let AttrValue::Dims(list) = value {
+            numbers(op, list, dims)?;
+        }
+    }
     let shape = sizes(op, &result.shape, dims)?;
     let ctx = EvalCtx { attrs, operands: types, result, shape: &shape, dims };
     let value = function(&ctx, operands);
@@ -263,17 +268,20 @@ fn apply<T: Element>(
     Ok(wrapped_values(value, result.dtype))
 }
 
+/// The values of sizes.
+fn numbers(op: OpRef, sizes: &[Dim], dims: &Dims) -> Result<Vec<i64>, InterpError> {
+    let op = op.name();
+    let value = |dim: &Dim| dim.eval(dims).map_err(|source| InterpError::Dim { op, source });
+    sizes.iter().map(value).collect()
+}
+
 /// The numbers of a shape.
 fn sizes(op: OpRef, shape: &Shape, dims: &Dims) -> Result<Vec<usize>, InterpError> {
-    let op = op.name();
-    let numbers: Vec<i64> = shape
-        .iter()
-        .map(|dim| dim.eval(dims).map_err(|source| InterpError::Dim { op, source }))
-        .collect::<Result<_, _>>()?;
+    let numbers = numbers(op, shape, dims)?;
     let elements = numbers.iter().try_fold(1i64, |product, &size| product.checked_mul(size));
     let fits = elements.is_some_and(|count| count <= isize::MAX as i64 / 8);
     if !fits || numbers.iter().any(|&size| size < 0) {
-        return Err(InterpError::Shape { op, sizes: numbers });
+        return Err(InterpError::Shape { op: op.name(), sizes: numbers });
     }
     Ok(numbers.into_iter().map(|size| size as usize).collect())
 }

@@ -17,7 +17,7 @@ pub use interpreter::{Interpreter, evaluate, evaluate_op};
 pub use offsets::{Offsets, strides};
 pub use value::{Array, Value, rounded, scalar_tensor, wrapped};
 
-use fornax_bundle::Dims;
+use fornax_bundle::{Dim, Dims};
 
 use crate::{Attrs, Type};
 
@@ -34,6 +34,17 @@ pub struct EvalCtx<'a> {
     pub shape: &'a [usize],
     /// Values of symbols.
     pub dims: &'a Dims,
+}
+
+impl EvalCtx<'_> {
+    /// The numbers of an attribute that is a list of sizes.
+    ///
+    /// # Panics
+    /// When the op declares no such attribute.
+    pub fn numbers(&self, name: &str) -> Vec<i64> {
+        let number = |dim: &Dim| dim.eval(self.dims).expect("invariant: the driver checks sizes");
+        self.attrs.dims(name).iter().map(number).collect()
+    }
 }
 
 /// The evaluation of an op with float elements of type `T`.

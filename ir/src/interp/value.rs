@@ -2,7 +2,7 @@
 
 use fornax_bundle::{DType, Tensor};
 
-use super::Element;
+use super::{Element, Offsets};
 
 /// A dense row-major array.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,6 +45,29 @@ impl<T: Copy> Array<T> {
     pub fn zip<U: Copy, V>(&self, other: &Array<U>, function: impl Fn(T, U) -> V) -> Array<V> {
         let pairs = self.data.iter().zip(&other.data);
         Array::new(self.shape.as_slice(), pairs.map(|(&x, &y)| function(x, y)).collect())
+    }
+}
+
+impl<T: Copy> Array<T> {
+    /// The elements of a strided view, see [`Offsets`].
+    ///
+    /// # Panics
+    /// When the view leaves the array.
+    pub fn view(&self, shape: &[usize], strides: &[isize], start: isize) -> Array<T> {
+        Array::new(shape, Offsets::new(shape, strides, start).map(|o| self.data[o]).collect())
+    }
+}
+
+impl<T: Copy> Value<T> {
+    /// As [`Array::view`].
+    ///
+    /// # Panics
+    /// When the view leaves the array.
+    pub fn view(&self, shape: &[usize], strides: &[isize], start: isize) -> Value<T> {
+        match self {
+            Value::Float(array) => Value::Float(array.view(shape, strides, start)),
+            Value::Int(array) => Value::Int(array.view(shape, strides, start)),
+        }
     }
 }
 

@@ -45,7 +45,7 @@ macro_rules! activation {
 pub(super) const DEFS: &[OpDef] = &[
     activation!("elu" [alpha], "`x` where it is not negative, else `alpha * (e^x - 1)` (ONNX Elu, opset 22).",
         |x| if x < 0.0 { alpha * libm::expm1(x) } else { x },
-        |x, number| is_negative(&x, &number).select(number(alpha) * x.clone().unary(UnaryFn::Expm1), x)),
+        |x, number| is_negative(&x, number).select(number(alpha) * x.clone().unary(UnaryFn::Expm1), x)),
     activation!("selu" [alpha, gamma], "`gamma * x` where `x` is positive, else `gamma * alpha * (e^x - 1)` (ONNX Selu, opset 22).",
         |x| gamma * if x <= 0.0 { alpha * libm::expm1(x) } else { x },
         |x, number| number(gamma) * number(0.0).binary(BinaryFn::Lt, x.clone()).select(x.clone(), number(alpha) * x.unary(UnaryFn::Expm1))),
@@ -58,7 +58,7 @@ pub(super) const DEFS: &[OpDef] = &[
         |ctx| require(ctx.attrs.float("alpha") != 0.0, "C2", || "alpha is 0".to_owned())),
     activation!("leaky_relu" [alpha], "`x` where it is not negative, else `alpha * x` (ONNX LeakyRelu, opset 16).",
         |x| if x < 0.0 { alpha * x } else { x },
-        |x, number| is_negative(&x, &number).select(number(alpha) * x.clone(), x)),
+        |x, number| is_negative(&x, number).select(number(alpha) * x.clone(), x)),
     activation!("thresholded_relu" [alpha], "`x` where it is more than `alpha`, else 0, also for NaN (ONNX ThresholdedRelu, opset 22).",
         |x| if x > alpha { x } else { 0.0 },
         |x, number| number(alpha).binary(BinaryFn::Lt, x.clone()).select(x, number(0.0))),

@@ -37,6 +37,7 @@ ops! {
     binary,
     select,
     cast,
+    movement,
     matmul,
     einsum,
     conv,
