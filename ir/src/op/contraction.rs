@@ -4,7 +4,7 @@ use fornax_bundle::DType;
 
 use super::{Violation, require};
 use crate::Type;
-use crate::interp::{Array, Element, EvalCtx, Value, wrapped};
+use crate::interp::{Array, Element};
 
 /// What a sum of products needs of a number.
 pub(super) trait Ring: Copy {
@@ -31,28 +31,18 @@ impl Ring for i64 {
     }
 }
 
-/// A sum of products as the value of a node: floats as they are, integers wrapped to the result's type.
+/// A sum of products as the value of a node. The interpreter wraps integers to the result's type.
 macro_rules! eval_sum_of_products {
     ($ctx:expr, $operands:expr, $function:path) => {
         match ($operands[0], $operands[1]) {
             ($crate::interp::Value::Float(a), $crate::interp::Value::Float(b)) => {
                 $crate::interp::Value::Float($function($ctx, a, b))
             }
-            (a, b) => {
-                $crate::op::contraction::wrapped_value($ctx, $function($ctx, a.int(), b.int()))
-            }
+            (a, b) => $crate::interp::Value::Int($function($ctx, a.int(), b.int())),
         }
     };
 }
 pub(super) use eval_sum_of_products;
-
-/// Integers wrapped to the result's type.
-pub(super) fn wrapped_value<T: Element>(ctx: &EvalCtx<'_>, mut array: Array<i64>) -> Value<T> {
-    for value in &mut array.data {
-        *value = wrapped(ctx.result.dtype, *value);
-    }
-    Value::Int(array)
-}
 
 /// An array of zeros.
 pub(super) fn zeros<R: Ring>(shape: &[usize]) -> Array<R> {

@@ -43,10 +43,15 @@ ops! {
     conv,
     conv_transpose,
     pool,
+    softmax,
+    norm,
+    vector_norm,
 }
 
 mod contraction;
 mod domain;
+mod expansion;
+mod lanes;
 #[cfg(test)]
 mod oracle_tests;
 mod pointwise;

@@ -140,3 +140,38 @@ fn pooling_along_one_axis() {
     };
     check("avg_pool", attrs, &[&[2, 1, 7]], &[2, 1, 3], 30.8333333);
 }
+
+#[test]
+fn softmaxes() {
+    let along = |axis: i64| attrs! { axis: axis };
+    let x: &[&[usize]] = &[&[2, 5, 3]];
+    check("softmax", along(1), x, &[2, 5, 3], 22.427411638713238);
+    check("log_softmax", along(1), x, &[2, 5, 3], -441.5373593061231);
+    check("hardmax", along(1), x, &[2, 5, 3], 19.0);
+}
+
+#[test]
+fn normalizations() {
+    let along = |axis: i64| attrs! { axis: axis, epsilon: 0.01 };
+    let three: &[&[usize]] = &[&[2, 3, 5], &[3, 5], &[5]];
+    check("layer_norm", along(1), three, &[2, 3, 5], 209.80107581615448);
+    check("rms_norm", along(1), &[&[2, 3, 5], &[5]], &[2, 3, 5], 13.992869442160776);
+    let five: &[&[usize]] = &[&[2, 4, 3], &[4], &[4], &[4], &[4]];
+    check("batch_norm", attrs! { epsilon: 8.0 }, five, &[2, 4, 3], -275.8943075714192);
+    let image: &[&[usize]] = &[&[2, 4, 3, 2], &[4], &[4]];
+    check("instance_norm", attrs! { epsilon: 0.01 }, image, &[2, 4, 3, 2], 57.873521745204926);
+    let groups = attrs! { groups: 2i64, epsilon: 0.01 };
+    check("group_norm", groups, image, &[2, 4, 3, 2], 10.755532383918762);
+}
+
+#[test]
+fn vector_normalizations() {
+    let lp = |p: i64| attrs! { axis: 1i64, p: p };
+    check("lp_norm", lp(1), &[&[2, 4, 3]], &[2, 4, 3], -2.5084033459424973);
+    check("lp_norm", lp(2), &[&[2, 4, 3]], &[2, 4, 3], -4.095083296298981);
+    let over = attrs! { axes: vec![0i64, 2, 3], epsilon: 1e-9 };
+    check("mean_variance_norm", over, &[&[2, 4, 3, 2]], &[2, 4, 3, 2], 2.961069457232952);
+    let lrn = |size: i64| attrs! { alpha: 0.5, beta: 0.75, bias: 2.0, size: size };
+    check("lrn", lrn(5), &[&[2, 7, 3, 2]], &[2, 7, 3, 2], -7.039079684145357);
+    check("lrn", lrn(4), &[&[2, 7, 3, 2]], &[2, 7, 3, 2], 3.5198456626262367);
+}
