@@ -2,6 +2,7 @@
 
 use fornax_bundle::DType;
 
+use super::domain::Domain;
 use super::{Violation, require};
 use crate::Type;
 use crate::interp::{Array, Element};
@@ -57,23 +58,14 @@ pub(super) fn accumulator(dtype: DType) -> DType {
     }
 }
 
-/// Whether there is arithmetic on the type.
-pub(super) fn is_number(dtype: DType) -> bool {
-    dtype.is_int() || is_real(dtype)
-}
-
-/// Whether the type is a float type that is computed with.
-pub(super) fn is_real(dtype: DType) -> bool {
-    dtype.is_float() && !matches!(dtype, DType::F8E4M3 | DType::F8E5M2)
-}
-
 /// Requires one number type of both operands.
 pub(super) fn require_numbers(
     a: &Type,
     b: &Type,
     constraint: &'static str,
 ) -> Result<(), Violation> {
-    require(a.dtype == b.dtype && is_number(a.dtype), constraint, || {
-        format!("element types {} and {} are not one number type", a.dtype, b.dtype)
+    Domain::Numeric.require(a.dtype, constraint)?;
+    require(a.dtype == b.dtype, constraint, || {
+        format!("element types {} and {} differ", a.dtype, b.dtype)
     })
 }

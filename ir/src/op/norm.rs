@@ -2,7 +2,7 @@
 
 use fornax_bundle::Dim;
 
-use super::contraction::is_real;
+use super::domain::Domain;
 use super::lanes::{broadcast, map_lanes, mean, standardize};
 use super::{Arity, Expansion, OpClass, OpCtx, OpDef, Violation, require};
 use crate::interp::{Array, EvalCtx, Real, Value};
@@ -73,7 +73,7 @@ pub(super) const DEFS: &[OpDef] = &[
 
 fn require_one_float_type(ctx: &OpCtx<'_>, constraint: &'static str) -> Result<(), Violation> {
     let dtype = ctx.first().dtype;
-    require(is_real(dtype), constraint, || format!("{dtype} is not a float type"))?;
+    Domain::Float.require(dtype, constraint)?;
     for other in ctx.operands {
         require(other.dtype == dtype, constraint, || {
             format!("element types {dtype} and {} differ", other.dtype)

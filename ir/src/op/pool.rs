@@ -2,7 +2,8 @@
 
 use fornax_bundle::{DType, Dim};
 
-use super::contraction::{accumulator, is_number, is_real};
+use super::contraction::accumulator;
+use super::domain::Domain;
 use super::sliding::{Sliding, Span};
 use super::{
     Arity, OpClass, OpCtx, OpDef, Reducer, Violation, WindowCount, WindowForm, require,
@@ -103,7 +104,7 @@ fn out_shape(ctx: &OpCtx<'_>) -> Result<Vec<Dim>, Violation> {
 
 fn infer_number(ctx: &OpCtx<'_>) -> Result<Type, Violation> {
     let (shape, dtype) = (out_shape(ctx)?, ctx.first().dtype);
-    require(is_number(dtype), "C2", || format!("{dtype} is not a number type"))?;
+    Domain::Numeric.require(dtype, "C2")?;
     Ok(Type::new(dtype, shape))
 }
 
@@ -113,7 +114,7 @@ fn infer_indices(ctx: &OpCtx<'_>) -> Result<Type, Violation> {
 
 fn infer_real(ctx: &OpCtx<'_>) -> Result<Type, Violation> {
     let (shape, dtype) = (out_shape(ctx)?, ctx.first().dtype);
-    require(is_real(dtype), "C2", || format!("{dtype} is not a float type"))?;
+    Domain::Float.require(dtype, "C2")?;
     Ok(Type::new(dtype, shape))
 }
 

@@ -2,7 +2,7 @@
 
 use fornax_bundle::DType;
 
-use super::contraction::is_real;
+use super::domain::Domain;
 use super::lanes::{map_lanes, sum};
 use super::{Arity, Expansion, OpClass, OpCtx, OpDef, Violation, require};
 use crate::interp::{EvalCtx, Real, Value};
@@ -44,7 +44,7 @@ pub(super) const DEFS: &[OpDef] = &[
 
 fn infer(ctx: &OpCtx<'_>) -> Result<Type, Violation> {
     let (x, axis) = (ctx.first(), ctx.attrs.int("axis"));
-    require(is_real(x.dtype), "C1", || format!("{} is not a float type", x.dtype))?;
+    Domain::Float.require(x.dtype, "C1")?;
     require((0..x.rank() as i64).contains(&axis), "C2", || {
         format!("axis {axis} is not an axis of {x}")
     })?;

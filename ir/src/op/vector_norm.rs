@@ -2,7 +2,7 @@
 
 use fornax_bundle::Dim;
 
-use super::contraction::is_real;
+use super::domain::Domain;
 use super::lanes::{map_lanes, mean, sum};
 use super::{Arity, Expansion, OpClass, OpCtx, OpDef, Violation, require};
 use crate::interp::{Array, EvalCtx, Real, Value};
@@ -53,7 +53,7 @@ pub(super) const DEFS: &[OpDef] = &[
 
 fn require_float(ctx: &OpCtx<'_>) -> Result<(), Violation> {
     let dtype = ctx.first().dtype;
-    require(is_real(dtype), "C1", || format!("{dtype} is not a float type"))
+    Domain::Float.require(dtype, "C1")
 }
 
 fn infer_lp_norm(ctx: &OpCtx<'_>) -> Result<Type, Violation> {
