@@ -165,6 +165,8 @@ def strip(model):
 
 def main(folder):
     folder.mkdir(parents=True, exist_ok=True)
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
     indices = torch.randint(0, 200, (2, 4, 5))
     zoo = {
         "mlp": (Mlp, (torch.randn(2, 64),)),
