@@ -41,6 +41,7 @@ ops! {
     movement_pad,
     movement_gather,
     reduce,
+    reduce_composite,
     scan,
     matmul,
     einsum,

@@ -213,19 +213,20 @@ fn arg_form(ctx: &OpCtx<'_>, is_max: bool) -> ReduceForm {
     }
 }
 
-/// Folds the elements along `axes` in row-major order.
-fn fold<E: Copy, A: Copy>(
+/// Folds the elements along the attribute `axes` in row-major order.
+pub(super) fn fold_axes<E: Copy, A: Copy>(
     ctx: &EvalCtx<'_>,
-    axes: &[usize],
     x: &Array<E>,
     init: A,
     combine: impl Fn(A, E) -> A,
 ) -> Array<A> {
-    let sizes: Vec<usize> = (0..x.shape.len())
-        .map(|axis| if axes.contains(&axis) { 1 } else { x.shape[axis] })
-        .collect();
+    let axes = ctx.attrs.axes("axes");
+    let mut sizes = x.shape.clone();
+    for &axis in &axes {
+        sizes[axis] = 1;
+    }
     let mut steps = strides(&sizes);
-    for &axis in axes {
+    for &axis in &axes {
         steps[axis] = 0;
     }
     let mut data = vec![init; ctx.shape.iter().product()];
@@ -233,16 +234,6 @@ fn fold<E: Copy, A: Copy>(
         data[target] = combine(data[target], element);
     }
     Array::new(ctx.shape, data)
-}
-
-/// The fold along the attribute `axes`.
-fn fold_axes<E: Copy, A: Copy>(
-    ctx: &EvalCtx<'_>,
-    x: &Array<E>,
-    init: A,
-    combine: impl Fn(A, E) -> A,
-) -> Array<A> {
-    fold(ctx, &ctx.attrs.axes("axes"), x, init, combine)
 }
 
 fn eval_sum<T: Element>(ctx: &EvalCtx<'_>, operands: &[&Value<T>]) -> Value<T> {

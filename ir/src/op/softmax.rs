@@ -110,10 +110,10 @@ fn expand_log_softmax(ctx: &OpCtx<'_>, to: &mut Expansion<'_>) -> Result<NodeId,
 
 fn expand_hardmax(ctx: &OpCtx<'_>, to: &mut Expansion<'_>) -> Result<NodeId, Diagnostic> {
     let (x, axis) = (ctx.first(), ctx.attrs.int("axis"));
-    let of_largest = attrs! { axis: axis, keepdims: true, select_last_index: false };
+    let of_largest = attrs! { axis: axis, keepdims: true, select_last: false };
     let largest = to.add("arg_max", of_largest, &[to.operands[0]])?;
     let iota = attrs! { axis: axis, dtype: DType::I64, shape: x.shape.to_vec() };
     let positions = to.add("iota", iota, &[])?;
-    let hit = to.binary("equal", positions, largest)?;
+    let hit = to.binary("eq", positions, largest)?;
     to.cast(hit, x.dtype)
 }
