@@ -133,8 +133,10 @@ pub struct DeviceProperties {
     pub memory_bytes: Option<u64>,
     /// Size of the L2 cache, where known.
     pub l2_bytes: Option<u64>,
-    /// Peak DRAM bandwidth, where known.
+    /// DRAM bandwidth, bytes read and written, where known: measured if it was, otherwise the peak.
     pub bandwidth_bytes_per_s: Option<f64>,
+    /// fp32 operations outside the tensor cores, a fused multiply-add counting two, where known.
+    pub fp32_flops_per_s: Option<f64>,
 }
 
 /// The code of a module.

@@ -2,6 +2,7 @@
 #![warn(missing_docs)]
 
 mod arena;
+pub mod cuda;
 pub mod device;
 pub mod error;
 mod load;
