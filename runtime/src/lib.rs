@@ -2,10 +2,12 @@
 #![warn(missing_docs)]
 
 mod arena;
+pub mod compare;
 pub mod cuda;
 pub mod device;
 pub mod error;
 mod load;
+pub mod profile;
 mod resolve;
 mod run;
 
