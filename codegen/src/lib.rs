@@ -1,3 +1,13 @@
 //! Code generation: regions to kernel IR, kernel IR to PTX.
+#![warn(missing_docs)]
 
+mod error;
 pub mod kernel;
+mod llvm;
+pub mod ptx;
+mod target;
+
+pub use error::CodegenError;
+pub use llvm::emit_ptx;
+pub use ptx::PtxModule;
+pub use target::Target;

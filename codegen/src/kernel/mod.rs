@@ -199,7 +199,8 @@ pub enum Instruction {
         /// offsets, the first one aligned, and a mask is equal within a group.
         vector: u32,
     },
-    /// Writes elements at an offset (in elements) each.
+    /// Writes elements at an offset (in elements) each. Of the threads that hold the same element of a
+    /// fragment (stride 0) only the first one writes it; a scalar is written by every thread.
     Store {
         /// To where.
         memory: Memory,
