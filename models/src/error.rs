@@ -1,7 +1,10 @@
 //! What can go wrong in reading a model.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
+
+use fornax_ir::{Diagnostic, Dim};
 
 use crate::onnx::WireFault;
 
@@ -61,4 +64,80 @@ pub enum ImportError {
         /// What is missing.
         what: &'static str,
     },
+    /// An option gives a size to a dimension that the model does not have.
+    #[error("no dimension of the model's inputs is named {name:?}; named dimensions: {known}")]
+    UnknownDim {
+        /// The name in the option.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
+    /// A size does not fit in 63 bits.
+    #[error("the size {size} of dimension {name:?} is too large")]
+    HugeSize {
+        /// The dimension.
+        name: String,
+        /// The size.
+        size: u64,
+    },
+    /// An option gives a shape to an input that the model does not have.
+    #[error("the model has no input {name:?}; inputs: {known}")]
+    UnknownInput {
+        /// The name in the option.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
+    /// An option's shape has another rank than the input.
+    #[error("input {input:?} has rank {declared}, but the shape given for it has rank {given}")]
+    Rank {
+        /// The input.
+        input: String,
+        /// Rank of the option's shape.
+        given: usize,
+        /// Rank in the model.
+        declared: usize,
+    },
+    /// An option contradicts the model, or another option.
+    #[error("input {input:?}, axis {axis}: the size must be {expected}, but {given} is given")]
+    SizeConflict {
+        /// The input.
+        input: String,
+        /// The axis.
+        axis: usize,
+        /// What the model or another option says.
+        expected: String,
+        /// What the option says.
+        given: String,
+    },
+    /// The model does not say how many axes an input has.
+    #[error(
+        "the rank of input {input:?} is unknown; give its shape, as in --shape {input}=1,3,224,224"
+    )]
+    UnknownRank {
+        /// The input.
+        input: String,
+    },
+    /// The model is read, but cannot be imported.
+    #[error("{rendered}")]
+    Model {
+        /// The faults, at most [`MAX_DIAGNOSTICS`].
+        diagnostics: Vec<Diagnostic>,
+        /// All of them as text for people, with their places in the model.
+        rendered: String,
+    },
+}
+
+/// Most faults that one import reports.
+pub const MAX_DIAGNOSTICS: usize = 20;
+
+/// What to specialise, and what to tolerate, in an import.
+#[derive(Debug, Clone, Default)]
+pub struct ImportOptions {
+    /// Sizes of named dimensions, by the names in the model.
+    pub dims: BTreeMap<String, u64>,
+    /// Shapes of inputs. A size may stay symbolic; it then gets that name.
+    pub shapes: BTreeMap<String, Vec<Dim>>,
+    /// Weights whose data file does not exist are imported without data, to be bound by name later.
+    pub allow_missing_weights: bool,
 }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use fornax_bundle::{DType, Dim, Tensor};
+use fornax_ir::{DType, Dim, Tensor};
 
 /// Tensors with more elements are data, not shapes, and are not folded.
 pub(crate) const MAX_ELEMENTS: usize = 1024;

@@ -1,7 +1,7 @@
 //! Tensors as ONNX files hold them, brought to one encoding: little-endian, row-major bytes.
 
 use bytes::Bytes;
-use fornax_bundle::{DType, Tensor};
+use fornax_ir::{DType, Dim, Tensor, Type};
 
 use super::external::{ExternalError, ExternalFiles};
 use super::proto::{DataType, TensorProto};
@@ -97,6 +97,18 @@ pub(crate) fn convert(
     let shape: Result<Vec<usize>, _> =
         payload.dims.iter().map(|&size| usize::try_from(size)).collect();
     Tensor::new(dtype, shape.map_err(|_| too_large())?, payload.bytes).map_err(|_| too_large())
+}
+
+/// The type of a tensor, without its data.
+///
+/// # Errors
+/// As [`to_tensor`], for type and shape alone.
+pub(crate) fn ty(tensor: &TensorProto) -> Result<Type, TensorError> {
+    let (ty, dims, _) = layout(tensor)?;
+    let dtype = dtype(ty).ok_or(TensorError::UnsupportedType(ty))?;
+    let size = |&size: &u64| i64::try_from(size).map(Dim::constant);
+    let shape = dims.iter().map(size).collect::<Result<Vec<Dim>, _>>();
+    Ok(Type::new(dtype, shape.map_err(|_| TensorError::TooLarge(tensor.dims.clone()))?))
 }
 
 /// A tensor's elements as little-endian bytes; elements of less than 8 bits are packed, the first in
@@ -320,7 +332,7 @@ mod tests {
 
     #[test]
     fn empty_tensors_need_no_data() {
-        assert_eq!(bytes(&tensor(DataType::Float, &[0, 3])).unwrap(), []);
+        assert!(bytes(&tensor(DataType::Float, &[0, 3])).unwrap().is_empty());
     }
 
     #[test]

@@ -58,6 +58,7 @@ pub(crate) enum Message {
     Sparse,
     Value,
     Type,
+    TensorType,
     Shape,
     Function,
     Training,
@@ -85,9 +86,8 @@ impl Message {
             (Self::Graph, 11..=13) => Self::Value,
             (Self::Node, 5) | (Self::Function, 11) => Self::Attribute,
             (Self::Value, 2) => Self::Type,
-            (Self::Type, 1 | 8) | (Self::Shape, 1) => Self::Shape,
-            // A tensor type holds its shape in field 2, a shape its dims in field 1.
-            (Self::Shape, 2) => Self::Shape,
+            (Self::Type, 1 | 8) => Self::TensorType,
+            (Self::TensorType, 2) => Self::Shape,
             (Self::Tensor, 1 | 4 | 5 | 7 | 9 | 10 | 11) => return Content::Numbers,
             (Self::Attribute, 7 | 8) => return Content::Numbers,
             _ => return Content::Item,
@@ -228,6 +228,40 @@ mod tests {
         let bytes = [0x0a, 0x00].repeat(MAX_ITEMS as usize + 1);
         assert_eq!(check(&bytes, Message::Graph), Err(WireFault::TooMany));
         assert_eq!(check(&bytes[2..], Message::Graph), Ok(()));
+    }
+
+    #[test]
+    fn texts_and_numbers_are_not_taken_for_messages() {
+        use crate::onnx::proto::*;
+        use prost::Message as _;
+        let dim = |value| DimensionProto { value: Some(value) };
+        let dims = vec![dim(DimensionValue::Param("batch".into())), dim(DimensionValue::Value(3))];
+        let shape = Some(TensorShapeProto { dim: dims });
+        let ty =
+            TypeProto { value: Some(TypeValue::Tensor(TensorTypeProto { elem_type: 1, shape })) };
+        let input = ValueInfoProto { name: "x".into(), r#type: Some(ty) };
+        let attribute = AttributeProto {
+            name: "text".into(),
+            s: Some("some text".into()),
+            ints: vec![1, 300, -1],
+            floats: vec![0.5],
+            strings: vec!["more".into()],
+            ..Default::default()
+        };
+        let node = NodeProto {
+            input: vec!["x".into()],
+            name: "a node".into(),
+            attribute: vec![attribute],
+            ..Default::default()
+        };
+        let graph = GraphProto { node: vec![node], input: vec![input], ..Default::default() };
+        let model = ModelProto {
+            producer_name: "a test".into(),
+            graph: Some(graph),
+            metadata_props: vec![StringStringEntryProto { key: "k".into(), value: "v".into() }],
+            ..Default::default()
+        };
+        assert_eq!(check(&model.encode_to_vec(), Message::Model), Ok(()));
     }
 
     #[test]

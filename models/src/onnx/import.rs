@@ -1,0 +1,504 @@
+//! From a decoded model to the graph: inputs, weights, nodes in order, outputs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use bytes::Bytes;
+use fornax_ir::{Diagnostic, DimRange, Graph, Loc, NodeId, SourceMap, SourceNode, Symbol, Type};
+
+use super::call::{Call, Content, Value};
+use super::external::{ExternalError, ExternalFiles};
+use super::order::{self, Fault, node_name};
+use super::proto::{
+    DataType, GraphProto, ModelProto, NodeProto, TensorProto, TypeValue, ValueInfoProto,
+};
+use super::symbols::{Declared, DeclaredInput, Symbols};
+use super::table::{self, Handler};
+use super::tensor::{self, TensorError};
+use super::{check, file};
+use crate::error::MAX_DIAGNOSTICS;
+use crate::{ImportError, ImportOptions, Imported};
+
+/// Integer constants of at most this many elements, and any constant of one element, are constants
+/// of the graph; larger ones are weights.
+const MAX_CONSTANT_INTS: usize = 64;
+
+/// Imports the ONNX model at `path`. See [`crate::import`].
+///
+/// # Errors
+/// [`ImportError`].
+pub fn import_file(path: &Path, options: &ImportOptions) -> Result<Imported, ImportError> {
+    let model = file::open(path)?;
+    let external = ExternalFiles::beside(path)
+        .map_err(|source| ImportError::Read { path: path.to_owned(), source })?;
+    import_model(&model, &path.display().to_string(), external, options)
+}
+
+/// Imports an ONNX model that is in memory; `name` stands for the file in messages. External data is
+/// refused: there is no folder to look in.
+///
+/// # Errors
+/// [`ImportError`].
+pub fn import_bytes(
+    bytes: Bytes,
+    name: &str,
+    options: &ImportOptions,
+) -> Result<Imported, ImportError> {
+    let model = file::decode(bytes, Path::new(name))?;
+    import_model(&model, name, ExternalFiles::default(), options)
+}
+
+fn import_model(
+    model: &ModelProto,
+    file: &str,
+    external: ExternalFiles,
+    options: &ImportOptions,
+) -> Result<Imported, ImportError> {
+    let Some(proto) = &model.graph else {
+        return Err(ImportError::Incomplete { path: file.into(), what: "it holds no graph" });
+    };
+    let mut graph = Graph::new(&proto.name);
+    graph.sources = SourceMap::new(file);
+    let mut importer = Importer {
+        graph,
+        options,
+        external,
+        opsets: BTreeMap::new(),
+        symbols: Symbols::default(),
+        scopes: vec![BTreeMap::new()],
+        used: BTreeSet::new(),
+        literals: BTreeSet::new(),
+        faults: Vec::new(),
+        dropped: 0,
+    };
+    importer.read_opsets(model);
+    importer.check_supported(model, proto);
+    importer.stop_on_faults()?;
+    importer.declare_inputs(proto)?;
+    importer.stop_on_faults()?;
+    importer.import_graph(proto);
+    importer.stop_on_faults()?;
+    importer.name_outputs(proto);
+    importer.stop_on_faults()?;
+    importer.graph.remove_dead();
+    Ok(Imported { graph: importer.graph })
+}
+
+/// The state of one import.
+pub(super) struct Importer<'m> {
+    pub(super) graph: Graph,
+    options: &'m ImportOptions,
+    external: ExternalFiles,
+    /// Version of the operator set, by domain.
+    opsets: BTreeMap<&'m str, i64>,
+    symbols: Symbols,
+    /// Values by name, the innermost graph last. `None`: the node that computes it has failed, which is
+    /// reported already.
+    scopes: Vec<BTreeMap<&'m str, Option<Value>>>,
+    /// Names that some node or output uses.
+    used: BTreeSet<&'m str>,
+    /// Names of the weights of the graph.
+    literals: BTreeSet<String>,
+    faults: Vec<Diagnostic>,
+    /// Faults beyond [`MAX_DIAGNOSTICS`].
+    dropped: usize,
+}
+
+/// Faults.
+impl<'m> Importer<'m> {
+    pub(super) fn report(&mut self, fault: Diagnostic) {
+        if self.faults.len() < MAX_DIAGNOSTICS {
+            self.faults.push(fault);
+        } else {
+            self.dropped += 1;
+        }
+    }
+
+    fn stop_on_faults(&mut self) -> Result<(), ImportError> {
+        if self.faults.is_empty() {
+            return Ok(());
+        }
+        let diagnostics = std::mem::take(&mut self.faults);
+        let mut texts: Vec<String> =
+            diagnostics.iter().map(|fault| fault.render(&self.graph.sources)).collect();
+        if self.dropped > 0 {
+            texts.push(format!("and {} more errors", self.dropped));
+        }
+        Err(ImportError::Model { diagnostics, rendered: texts.join("\n") })
+    }
+
+    pub(super) fn fault_count(&self) -> usize {
+        self.faults.len() + self.dropped
+    }
+
+    /// What an inner graph needs that is not supported.
+    pub(super) fn unsupported_inside(&mut self, graph: &GraphProto) -> Option<Diagnostic> {
+        check::operators(graph, &self.opsets, &mut self.graph.sources)
+    }
+
+    fn read_opsets(&mut self, model: &'m ModelProto) {
+        for set in &model.opset_import {
+            let domain = table::domain(&set.domain);
+            if self.opsets.insert(domain, set.version).is_some_and(|other| other != set.version) {
+                let message = format!("two versions of the operator set {domain:?} are named");
+                self.report(Diagnostic::new("onnx-opset", message));
+            }
+        }
+    }
+
+    fn check_supported(&mut self, model: &'m ModelProto, graph: &'m GraphProto) {
+        for fault in check::unsupported(model, graph, &self.opsets, &mut self.graph.sources) {
+            self.report(fault);
+        }
+    }
+}
+
+/// Values.
+impl<'m> Importer<'m> {
+    fn define(&mut self, name: &'m str, value: Option<Value>) {
+        if let Some(scope) = self.scopes.last_mut() {
+            scope.insert(name, value);
+        }
+    }
+
+    fn lookup(&self, name: &str) -> Option<&Option<Value>> {
+        self.scopes.iter().rev().find_map(|scope| scope.get(name))
+    }
+
+    /// Whether any node or output uses a value.
+    pub(super) fn is_used(&self, name: &str) -> bool {
+        self.used.contains(name)
+    }
+
+    /// The node of the graph for a value.
+    ///
+    /// # Errors
+    /// When the value depends on symbolic sizes and so cannot be a constant.
+    pub(super) fn materialize(&mut self, value: &Value) -> Result<NodeId, Diagnostic> {
+        let literal = match value {
+            Value::Node(node) => return Ok(*node),
+            Value::Literal(literal) => literal,
+        };
+        if let Some(node) = literal.node.get() {
+            return Ok(node);
+        }
+        let node = match &literal.content {
+            Content::Known(known) => match known.to_tensor() {
+                Some(tensor) => self.graph.constant(tensor),
+                None => {
+                    let message = format!(
+                        "the value {:?} is computed from sizes that are only known at run time, and \
+                         used as data",
+                        literal.name
+                    );
+                    let advice = "specialise the sizes, as in --dim batch=1";
+                    return Err(Diagnostic::new("onnx-shape-as-data", message).note(advice));
+                }
+            },
+            Content::Tensor(Some(tensor)) if is_constant(tensor) => {
+                self.graph.constant(tensor.clone())
+            }
+            Content::Tensor(tensor) => {
+                let name = self.weight_name(&literal.name);
+                self.graph.weight(&name, literal.ty.clone(), tensor.clone())?
+            }
+        };
+        literal.node.set(Some(node));
+        Ok(node)
+    }
+
+    fn weight_name(&mut self, name: &str) -> String {
+        let mut unique = name.to_owned();
+        let mut count = 1;
+        while !self.literals.insert(unique.clone()) {
+            count += 1;
+            unique = format!("{name}#{count}");
+        }
+        unique
+    }
+
+    /// A tensor of the model as a value.
+    ///
+    /// # Errors
+    /// What is wrong with the tensor.
+    pub(super) fn tensor_value(
+        &mut self,
+        name: &str,
+        proto: &TensorProto,
+    ) -> Result<Value, TensorError> {
+        match tensor::convert(proto, &mut self.external) {
+            Ok(tensor) => Ok(Value::tensor(name, tensor)),
+            Err(TensorError::External(ExternalError::Missing { .. }))
+                if self.options.allow_missing_weights =>
+            {
+                Ok(Value::literal(name, tensor::ty(proto)?, Content::Tensor(None)))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn is_constant(tensor: &fornax_ir::Tensor) -> bool {
+    let limit = if tensor.dtype().is_float() { 1 } else { MAX_CONSTANT_INTS };
+    tensor.len() <= limit
+}
+
+/// Inputs, initializers, outputs.
+impl<'m> Importer<'m> {
+    fn declare_inputs(&mut self, proto: &'m GraphProto) -> Result<(), ImportError> {
+        let initializers: BTreeSet<&str> =
+            proto.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
+        // An input that is also an initializer has a default value; Fornax always uses that.
+        let inputs: Vec<&'m ValueInfoProto> = proto
+            .input
+            .iter()
+            .filter(|input| !initializers.contains(input.name.as_str()))
+            .collect();
+        let mut declared = Vec::new();
+        let mut types = Vec::new();
+        for input in &inputs {
+            match declared_type(input) {
+                Ok((dtype, shape)) => {
+                    types.push(dtype);
+                    declared.push(DeclaredInput { name: input.name.clone(), shape });
+                }
+                Err(message) => self.report(Diagnostic::new("onnx-input", message)),
+            }
+        }
+        if !self.faults.is_empty() {
+            return Ok(());
+        }
+        let (symbols, shapes) = Symbols::resolve(&declared, self.options)?;
+        self.symbols = symbols;
+        for ((input, dtype), shape) in inputs.into_iter().zip(types).zip(shapes) {
+            for symbol in shape.iter().flat_map(symbols_of) {
+                self.graph.dims.entry(symbol).or_insert(DimRange::ANY);
+            }
+            match self.graph.input(&input.name, Type::new(dtype, shape)) {
+                Ok(node) => self.define(&input.name, Some(node.into())),
+                Err(fault) => self.report(fault),
+            }
+        }
+        Ok(())
+    }
+
+    fn declare_initializers(&mut self, proto: &'m GraphProto) {
+        for tensor in &proto.initializer {
+            let value = match self.tensor_value(&tensor.name, tensor) {
+                Ok(value) => Some(value),
+                // A tensor that nothing uses may be anything.
+                Err(_) if !self.is_used(&tensor.name) => None,
+                Err(error) => {
+                    let message = format!("initializer {:?}: {error}", tensor.name);
+                    self.report(Diagnostic::new("onnx-tensor", message));
+                    None
+                }
+            };
+            self.define(&tensor.name, value);
+        }
+    }
+
+    fn name_outputs(&mut self, proto: &'m GraphProto) {
+        let mut names = BTreeSet::new();
+        for output in &proto.output {
+            if !names.insert(&output.name) {
+                let message = format!("two outputs of the graph are named {:?}", output.name);
+                self.report(Diagnostic::new("onnx-duplicate-name", message));
+            }
+            // A missing or failed value is reported already.
+            let Some(Some(value)) = self.lookup(&output.name).cloned() else { continue };
+            match self.materialize(&value) {
+                Ok(node) => self.graph.output(&output.name, node),
+                Err(fault) => self.report(fault),
+            }
+        }
+    }
+}
+
+fn symbols_of(dim: &fornax_ir::Dim) -> Vec<Symbol> {
+    let atoms = dim.terms().flat_map(|(monomial, _)| monomial);
+    let symbol = |atom: &fornax_bundle::Atom| match atom {
+        fornax_bundle::Atom::Symbol(symbol) => Some(symbol.clone()),
+        _ => None,
+    };
+    atoms.filter_map(symbol).collect()
+}
+
+/// Element type and sizes of a declared value.
+fn declared_type(
+    info: &ValueInfoProto,
+) -> Result<(fornax_ir::DType, Option<Vec<Declared>>), String> {
+    let name = &info.name;
+    let kind = match info.r#type.as_ref().and_then(|ty| ty.value.as_ref()) {
+        Some(TypeValue::Tensor(tensor)) => {
+            let ty = DataType::try_from(tensor.elem_type).map_err(|_| {
+                format!("{name:?} has the unknown element type {}", tensor.elem_type)
+            })?;
+            let dtype = tensor::dtype(ty).ok_or_else(|| {
+                format!("{name:?} has the element type {ty}, which is not supported")
+            })?;
+            return Ok((dtype, tensor.shape.as_ref().map(Declared::shape)));
+        }
+        Some(TypeValue::Sequence(_)) => "a sequence",
+        Some(TypeValue::Map(_)) => "a map",
+        Some(TypeValue::Optional(_)) => "an optional value",
+        Some(TypeValue::SparseTensor(_)) => "a sparse tensor",
+        Some(TypeValue::Opaque(_)) => "an opaque value",
+        None => return Err(format!("{name:?} has no type")),
+    };
+    Err(format!("{name:?} is {kind}; only tensors are supported"))
+}
+
+/// Nodes.
+impl<'m> Importer<'m> {
+    /// Imports the initializers and nodes of a graph into the innermost scope.
+    pub(super) fn import_graph(&mut self, proto: &'m GraphProto) {
+        let order = match order::order(proto, |name| self.lookup(name).is_some()) {
+            Ok(order) => order,
+            Err(faults) => {
+                for fault in faults {
+                    let diagnostic = self.structural(proto, fault);
+                    self.report(diagnostic);
+                }
+                return;
+            }
+        };
+        let outputs = proto.output.iter().map(|output| output.name.as_str());
+        self.used.extend(outputs.chain(proto.node.iter().flat_map(order::used_names)));
+        self.declare_initializers(proto);
+        let infos: BTreeMap<&str, &ValueInfoProto> = proto
+            .value_info
+            .iter()
+            .chain(&proto.output)
+            .map(|info| (info.name.as_str(), info))
+            .collect();
+        for index in order {
+            self.import_node(&proto.node[index], index, &infos);
+        }
+    }
+
+    fn structural(&mut self, proto: &GraphProto, fault: Fault) -> Diagnostic {
+        let diagnostic = Diagnostic::new(fault.code, fault.message);
+        match fault.node {
+            Some(index) => {
+                let loc = self.locate(&proto.node[index], index);
+                diagnostic.at(loc)
+            }
+            None => diagnostic,
+        }
+    }
+
+    fn locate(&mut self, node: &NodeProto, index: usize) -> Loc {
+        let opset = self.opsets.get(table::domain(&node.domain));
+        self.graph.sources.add(source_node(node, index, opset.copied()))
+    }
+
+    fn import_node(
+        &mut self,
+        node: &'m NodeProto,
+        index: usize,
+        infos: &BTreeMap<&str, &ValueInfoProto>,
+    ) {
+        let loc = self.locate(node, index);
+        let outputs = self.node_outputs(node, loc);
+        for (position, name) in node.output.iter().enumerate().filter(|(_, name)| !name.is_empty())
+        {
+            let value = outputs.as_ref().and_then(|values| values.get(position)).cloned();
+            if value.is_none() && outputs.is_some() && self.is_used(name) {
+                let message = format!("its output {position}, {name:?}, is not supported");
+                self.report(Diagnostic::new("onnx-unsupported", message).at(loc));
+            }
+            if let (Some(value), Some(info)) = (&value, infos.get(name.as_str())) {
+                self.check_declared(value, info, loc);
+            }
+            self.define(name, value);
+        }
+    }
+
+    /// The node's outputs, or `None` when it or a node before it has failed.
+    fn node_outputs(&mut self, node: &'m NodeProto, loc: Loc) -> Option<Vec<Value>> {
+        let mut inputs = Vec::with_capacity(node.input.len());
+        for name in &node.input {
+            inputs.push(match name.as_str() {
+                "" => None,
+                name => Some(self.lookup(name)?.clone()?),
+            });
+        }
+        let opset = self.opsets.get(table::domain(&node.domain)).copied().unwrap_or(0);
+        let row = table::find(&node.domain, &node.op_type)?;
+        let mut call = Call::new(self, node, opset, loc, inputs);
+        if let Some(known) = row.fold.and_then(|fold| fold(&call)) {
+            let name = node.output.first().map_or("", String::as_str);
+            return Some(known.into_iter().map(|known| Value::known(name, known)).collect());
+        }
+        let result = match row.handler {
+            Handler::One(handler) => handler(&mut call).map(|node| vec![node.into()]),
+            Handler::Many(handler) => handler(&mut call),
+        };
+        let checked = result.and_then(|outputs| call.check_attributes().map(|()| outputs));
+        match checked {
+            Ok(outputs) => Some(outputs),
+            Err(fault) => {
+                self.report(fault);
+                None
+            }
+        }
+    }
+
+    /// The type that the model declares for a value must not contradict the one that is inferred.
+    fn check_declared(&mut self, value: &Value, info: &ValueInfoProto, loc: Loc) {
+        let Ok((dtype, shape)) = declared_type(info) else { return };
+        let actual = match value {
+            Value::Node(node) => self.graph.ty(*node).clone(),
+            Value::Literal(literal) => literal.ty.clone(),
+        };
+        let sizes_fit = |declared: &Vec<Declared>| {
+            let fits = |(declared, actual): (&Declared, &fornax_ir::Dim)| {
+                let declared = self.symbols.size(declared).and_then(|size| size.as_const());
+                match (declared, actual.as_const()) {
+                    (Some(declared), Some(actual)) => declared == actual,
+                    _ => true,
+                }
+            };
+            declared.len() == actual.rank() && declared.iter().zip(actual.shape.iter()).all(fits)
+        };
+        if dtype == actual.dtype && shape.as_ref().is_none_or(sizes_fit) {
+            return;
+        }
+        let text = |size: &Declared| match size {
+            Declared::Fixed(size) => size.to_string(),
+            Declared::Named(name) => name.clone(),
+            Declared::Unknown => "?".to_owned(),
+        };
+        let shape: Vec<String> = shape.iter().flatten().map(text).collect();
+        let message = format!(
+            "the model declares {:?} to be {dtype}[{}], but it is {actual}",
+            info.name,
+            shape.join(",")
+        );
+        self.report(Diagnostic::new("onnx-declared-type", message).at(loc));
+    }
+
+    /// Imports an inner graph without inputs in a scope of its own, and gives its outputs.
+    pub(super) fn import_inner(&mut self, proto: &'m GraphProto) -> Option<Vec<Value>> {
+        self.scopes.push(BTreeMap::new());
+        self.import_graph(proto);
+        let outputs: Option<Vec<Value>> = proto
+            .output
+            .iter()
+            .map(|output| self.lookup(&output.name).cloned().flatten())
+            .collect();
+        self.scopes.pop();
+        outputs
+    }
+}
+
+/// How a node is named in messages and in the graph.
+pub(super) fn source_node(node: &NodeProto, index: usize, opset: Option<i64>) -> SourceNode {
+    SourceNode {
+        name: node_name(node).into(),
+        op_type: node.op_type.as_str().into(),
+        index: u32::try_from(index).ok(),
+        opset: opset.and_then(|version| u32::try_from(version).ok()),
+    }
+}

@@ -1,0 +1,116 @@
+//! Arithmetic on sizes beyond what [`Dim`] simplifies itself: comparisons by the range of the symbols.
+
+use std::collections::BTreeMap;
+
+use fornax_ir::Dim;
+
+/// Smallest and largest value of a size, whatever sizes (of 0 to 2^31 - 1) the symbols are.
+pub(super) fn bounds(dim: &Dim) -> (i64, i64) {
+    dim.bounds(&BTreeMap::new())
+}
+
+/// The smaller of two sizes.
+pub(super) fn smaller(a: &Dim, b: &Dim) -> Dim {
+    match bounds(&(a - b)) {
+        (_, high) if high <= 0 => a.clone(),
+        (low, _) if low >= 0 => b.clone(),
+        _ => a.minimum(b),
+    }
+}
+
+/// The larger of two sizes.
+pub(super) fn larger(a: &Dim, b: &Dim) -> Dim {
+    match bounds(&(a - b)) {
+        (_, high) if high <= 0 => b.clone(),
+        (low, _) if low >= 0 => a.clone(),
+        _ => a.maximum(b),
+    }
+}
+
+/// A start or end position that counts from the back when it is negative, or `None` when its sign
+/// depends on symbols.
+pub(super) fn from_front(position: &Dim, size: &Dim) -> Option<Dim> {
+    match bounds(position) {
+        (low, _) if low >= 0 => Some(position.clone()),
+        (_, high) if high < 0 => Some(position + size),
+        _ => None,
+    }
+}
+
+/// The part of an axis that a slice takes: `count` elements from `start` on, `step` apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) start: Dim,
+    pub(super) count: Dim,
+    pub(super) step: i64,
+}
+
+/// Positions beyond this stand for "to the end", whatever the size.
+const FAR: i64 = i32::MAX as i64;
+
+/// The part of an axis of `size` elements between `start` and `end`, clamped as ONNX Slice (opset 13)
+/// says; `None` when the sign of a position depends on symbols. `step` is not 0.
+pub(super) fn span(start: &Dim, end: &Dim, step: i64, size: &Dim) -> Option<Span> {
+    let (zero, one) = (Dim::constant(0), Dim::constant(1));
+    // Where the walk may begin and where it ends at the latest: [0, size] forwards, and backwards
+    // [0, size - 1] for the start and [-1, size - 1] for the end.
+    let (lowest_start, lowest_end, highest) = match step > 0 {
+        true => (zero.clone(), zero.clone(), size.clone()),
+        false => (zero.clone(), Dim::constant(-1), size - &one),
+    };
+    let place = |position: &Dim, lowest: &Dim| match position.as_const() {
+        Some(far) if far >= FAR => Some(highest.clone()),
+        Some(far) if far < -FAR => Some(lowest.clone()),
+        _ => {
+            let position = from_front(position, size)?;
+            Some(larger(lowest, &smaller(&position, &highest)))
+        }
+    };
+    let start = place(start, &lowest_start)?;
+    let end = place(end, &lowest_end)?;
+    let length = if step > 0 { &end - &start } else { &start - &end };
+    let length = larger(&zero, &length);
+    let count = length.ceil_div(&Dim::constant(step.checked_abs()?));
+    Some(Span { start, count, step })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dim(text: &str) -> Dim {
+        text.parse().unwrap()
+    }
+
+    fn spans(start: &str, end: &str, step: i64, size: &str) -> (String, String) {
+        let span = span(&dim(start), &dim(end), step, &dim(size)).unwrap();
+        (span.start.to_string(), span.count.to_string())
+    }
+
+    fn pair(start: &str, count: &str) -> (String, String) {
+        (start.into(), count.into())
+    }
+
+    /// The same as Python's `range(*slice(start, end, step).indices(size))`.
+    #[test]
+    fn spans_are_clamped() {
+        assert_eq!(spans("1", "4", 1, "10"), pair("1", "3"));
+        assert_eq!(spans("-3", "9223372036854775807", 1, "10"), pair("7", "3"));
+        assert_eq!(spans("0", "-1", 2, "10"), pair("0", "5"));
+        assert_eq!(spans("5", "2", 1, "10"), pair("5", "0"));
+        assert_eq!(spans("20", "-100", -3, "10"), pair("9", "4"));
+        assert_eq!(spans("-1", "-9223372036854775807", -1, "10"), pair("9", "10"));
+        assert_eq!(spans("3", "0", -1, "10"), pair("3", "3"));
+        assert_eq!(spans("0", "5", 1, "0"), pair("0", "0"));
+    }
+
+    #[test]
+    fn spans_of_symbolic_axes() {
+        assert_eq!(spans("0", "2147483647", 1, "N"), pair("0", "N"));
+        assert_eq!(spans("0", "-1", 1, "N + 1"), pair("0", "N"));
+        assert_eq!(spans("N", "2147483647", 1, "2*N"), pair("N", "N"));
+        assert_eq!(spans("0", "2147483647", 2, "N"), pair("0", "floordiv(N + 1, 2)"));
+        assert_eq!(spans("-1", "-2147483648", -1, "N + 1"), pair("N", "N + 1"));
+        assert_eq!(span(&dim("N - 1"), &dim("5"), 1, &dim("9")), None);
+    }
+}
