@@ -51,6 +51,7 @@ ops! {
     softmax,
     norm,
     vector_norm,
+    resize,
 }
 
 mod contraction;

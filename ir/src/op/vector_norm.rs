@@ -164,7 +164,7 @@ fn expand_lp_norm(ctx: &OpCtx<'_>, to: &mut Expansion<'_>) -> Result<NodeId, Dia
         let total = to.reduce("reduce_sum", squares, &axis)?;
         to.unary("sqrt", total)?
     };
-    let is_zero = to.with_number("equal", norm, 0.0)?;
+    let is_zero = to.with_number("eq", norm, 0.0)?;
     let inverse = to.unary("reciprocal", norm)?;
     let zero = to.graph.scalar(to.ty(norm).dtype, 0.0);
     let factor = to.select(is_zero, zero, inverse)?;
