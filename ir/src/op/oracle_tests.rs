@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::{OpCtx, by_name};
-use crate::interp::{Array, Eval, EvalCtx, EvalFn, Value};
-use crate::{Attrs, DType, Type, attrs};
+use fornax_bundle::Dims;
+
+use super::{Expansion, OpClass, OpCtx, by_name};
+use crate::interp::{Array, Interpreter, Value, evaluate_op};
+use crate::{AttrValue, Attrs, DType, Diagnostic, Dim, Graph, LocSet, NodeId, Tensor, Type, attrs};
 
 /// The operand of a shape: small integers in no simple order.
 fn operand(shape: &[usize]) -> Array<f64> {
@@ -12,40 +14,58 @@ fn operand(shape: &[usize]) -> Array<f64> {
     Array::new(shape, (0..count).map(|i| ((i * 7 + 3) % 11) as f64 - 5.0).collect())
 }
 
-fn f64_eval(eval: &Eval) -> EvalFn<f64> {
-    match eval {
-        Eval::Real { f64, .. } | Eval::Polynomial { f64, .. } => *f64,
-        Eval::Source => unreachable!("the tests are of ops with operands"),
+/// The result's shape and elements for operands of these shapes.
+fn evaluate(op: &str, attrs: &Attrs, shapes: &[&[usize]]) -> (Vec<usize>, Vec<f64>) {
+    let op = by_name(op).unwrap();
+    let types: Vec<Type> = shapes.iter().map(|&shape| Type::new(DType::F64, shape)).collect();
+    let values: Vec<Value<f64>> = shapes.iter().map(|s| Value::Float(operand(s))).collect();
+    let operands: Vec<&Value<f64>> = values.iter().collect();
+    let value = evaluate_op(op, attrs, &types, &operands, &Dims::new()).unwrap();
+    if let OpClass::Composite(expand) = op.class() {
+        let expanded = evaluate_expansion(*expand, attrs, &types, values);
+        assert_eq!(value.shape(), expanded.shape());
+        for (i, (a, b)) in elements(&value).into_iter().zip(elements(&expanded)).enumerate() {
+            let close = (a - b).abs() <= 1e-12 * a.abs().max(1.0);
+            assert!(close, "{op} is {a} at {i}, its expansion {b}");
+        }
+    }
+    (value.shape().to_vec(), elements(&value))
+}
+
+fn evaluate_expansion(
+    expand: fn(&OpCtx<'_>, &mut Expansion<'_>) -> Result<NodeId, Diagnostic>,
+    attrs: &Attrs,
+    types: &[Type],
+    values: Vec<Value<f64>>,
+) -> Value<f64> {
+    let mut graph = Graph::new("expansion");
+    let inputs: Vec<NodeId> = types
+        .iter()
+        .enumerate()
+        .map(|(i, ty)| graph.input(&format!("x{i}"), ty.clone()).unwrap())
+        .collect();
+    let loc = LocSet::none();
+    let mut to = Expansion { graph: &mut graph, operands: &inputs, loc: &loc };
+    let result = expand(&OpCtx { attrs, operands: types }, &mut to).unwrap();
+    graph.output("y", result);
+    let interpreter = Interpreter::from_values(&graph, values, BTreeMap::new(), Dims::new());
+    interpreter.unwrap().outputs().unwrap().remove(0)
+}
+
+fn elements(value: &Value<f64>) -> Vec<f64> {
+    match value {
+        Value::Float(array) => array.data.clone(),
+        Value::Int(array) => array.data.iter().map(|&value| value as f64).collect(),
     }
 }
 
-/// The result's shape and `sum of y[i] * (i mod 7 + 1)` for operands of these shapes.
-fn checksum(op: &str, attrs: Attrs, shapes: &[&[usize]]) -> (Vec<usize>, f64) {
-    let def = by_name(op).unwrap().def();
-    let types: Vec<Type> = shapes.iter().map(|&shape| Type::new(DType::F32, shape)).collect();
-    let result = (def.infer)(&OpCtx { attrs: &attrs, operands: &types }).unwrap();
-    let shape = result.shape.as_const().unwrap();
-    let values: Vec<Value<f64>> = shapes.iter().map(|s| Value::Float(operand(s))).collect();
-    let ctx = EvalCtx {
-        attrs: &attrs,
-        operands: &types,
-        result: &result,
-        shape: &shape,
-        dims: &BTreeMap::new(),
-    };
-    let value = f64_eval(&def.eval)(&ctx, &values.iter().collect::<Vec<_>>());
-    let data: Vec<f64> = match value {
-        Value::Float(array) => array.data,
-        Value::Int(array) => array.data.into_iter().map(|value| value as f64).collect(),
-    };
-    let weighted = data.iter().enumerate().map(|(i, y)| y * (i % 7 + 1) as f64);
-    (shape.clone(), weighted.sum())
-}
-
+/// Compares the result's shape and `sum of y[i] * (i mod 7 + 1)` with what is expected, and a composite's
+/// expansion with its oracle.
 #[track_caller]
 fn check(op: &str, attrs: Attrs, shapes: &[&[usize]], shape: &[usize], expected: f64) {
-    let (actual_shape, actual) = checksum(op, attrs, shapes);
+    let (actual_shape, elements) = evaluate(op, &attrs, shapes);
     assert_eq!(actual_shape, shape);
+    let actual: f64 = elements.iter().enumerate().map(|(i, y)| y * (i % 7 + 1) as f64).sum();
     let error = (actual - expected).abs();
     assert!(error <= 1e-5 * expected.abs().max(1.0), "{actual}, expected {expected}");
 }
@@ -106,7 +126,7 @@ fn pool(ceil_mode: bool, dilations: &[i64]) -> Attrs {
     }
 }
 
-fn with(mut attrs: Attrs, name: &'static str, value: impl Into<crate::AttrValue>) -> Attrs {
+fn with(mut attrs: Attrs, name: &'static str, value: impl Into<AttrValue>) -> Attrs {
     attrs.insert(name, value);
     attrs
 }
@@ -174,4 +194,48 @@ fn vector_normalizations() {
     let lrn = |size: i64| attrs! { alpha: 0.5, beta: 0.75, bias: 2.0, size: size };
     check("lrn", lrn(5), &[&[2, 7, 3, 2]], &[2, 7, 3, 2], -7.039079684145357);
     check("lrn", lrn(4), &[&[2, 7, 3, 2]], &[2, 7, 3, 2], 3.5198456626262367);
+}
+
+/// The attributes of a resize of axes 1 and 2.
+fn resize(mode: &str, coordinates: &str, sizes: &[i64], scales: &[f32]) -> Attrs {
+    attrs! {
+        axes: vec![1i64, 2],
+        sizes: sizes.iter().map(|&size| Dim::constant(size)).collect::<Vec<_>>(),
+        scales: Tensor::from_f32(&[scales.len()], scales),
+        mode: mode,
+        coordinate_transformation_mode: coordinates,
+        nearest_mode: "round_prefer_floor",
+        cubic_coeff_a: -0.75,
+        exclude_outside: false,
+        antialias: false,
+        roi: Tensor::from_f32(&[0], &[]),
+        extrapolation_value: 10.0,
+    }
+}
+
+/// Expected values: the reference evaluator of the `onnx` package.
+#[test]
+fn resizing() {
+    let check = |attrs: Attrs, shape: &[usize], expected| {
+        check("resize", attrs, &[&[2, 5, 4]], shape, expected);
+    };
+    let nearest = resize("nearest", "asymmetric", &[10, 12], &[2.0, 3.0]);
+    check(with(nearest, "nearest_mode", "floor"), &[2, 10, 12], 251.0);
+    let nearest = resize("nearest", "half_pixel", &[10, 2], &[2.0, 0.6]);
+    check(with(nearest, "nearest_mode", "round_prefer_ceil"), &[2, 10, 2], 90.0);
+    let nearest = resize("nearest", "half_pixel", &[5, 6], &[1.0, 1.7]);
+    check(with(nearest, "nearest_mode", "ceil"), &[2, 5, 6], 12.0);
+    let corners = resize("linear", "align_corners", &[9, 6], &[1.8, 1.5]);
+    check(corners, &[2, 9, 6], 0.8);
+    let smaller = resize("linear", "half_pixel", &[3, 2], &[0.6, 0.6]);
+    check(with(smaller, "antialias", true), &[2, 3, 2], -5.602622475);
+    let cubic = with(resize("cubic", "half_pixel", &[3, 2], &[0.6, 0.5]), "antialias", true);
+    check(with(cubic, "cubic_coeff_a", -0.5), &[2, 3, 2], -6.27565971);
+    let cubic = resize("cubic", "pytorch_half_pixel", &[7, 8], &[1.5, 2.0]);
+    check(with(cubic, "exclude_outside", true), &[2, 7, 8], 42.450354755);
+    let crop = resize("linear", "tf_crop_and_resize", &[4, 6], &[0.8, 1.5]);
+    let roi = Tensor::from_f32(&[4], &[0.2, -0.25, 0.9, 1.25]);
+    check(with(crop, "roi", roi), &[2, 4, 6], 639.49000242);
+    let symmetric = resize("linear", "half_pixel_symmetric", &[6, 8], &[1.3, 2.0]);
+    check(symmetric, &[2, 6, 8], 49.769216485);
 }
