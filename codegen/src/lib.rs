@@ -8,6 +8,6 @@ pub mod ptx;
 mod target;
 
 pub use error::CodegenError;
-pub use llvm::emit_ptx;
+pub use llvm::{emit_ptx, llvm_version};
 pub use ptx::PtxModule;
 pub use target::Target;

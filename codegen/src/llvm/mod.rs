@@ -36,6 +36,12 @@ use shared::SharedLayout;
 /// LLVM's number of the calling convention that makes an `.entry` (`CallingConv::PTX_Kernel`).
 const PTX_KERNEL: u32 = 71;
 
+/// The version of LLVM that emits the code, such as `22.1.8`.
+pub fn llvm_version() -> String {
+    let (major, minor, patch) = inkwell::support::get_llvm_version();
+    format!("{major}.{minor}.{patch}")
+}
+
 /// Emits a kernel as PTX. The same kernel and target always give the same text.
 ///
 /// # Errors

@@ -30,6 +30,8 @@ mod reader;
 mod weights;
 mod writer;
 
+pub use weights::read_safetensors;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 

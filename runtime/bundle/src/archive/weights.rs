@@ -106,28 +106,41 @@ pub(super) fn read(
     decls: &[WeightDecl],
     entry: &Bytes,
 ) -> Result<BTreeMap<String, Tensor>, BundleError> {
-    let malformed = |reason: String| BundleError::malformed(WEIGHTS_ENTRY, reason);
-    let (n_header, metadata) =
-        SafeTensors::read_metadata(entry).map_err(|error| malformed(error.to_string()))?;
+    let mut stored = read_safetensors(entry)
+        .map_err(|reason| BundleError::malformed(WEIGHTS_ENTRY, reason))?;
     let mut weights = BTreeMap::new();
     for decl in decls.iter().filter(|decl| decl.embedded) {
-        let info = metadata.info(&decl.name).ok_or_else(|| missing(&decl.name))?;
-        let dtype = from_safetensors(info.dtype).ok_or_else(|| {
-            malformed(format!("weight `{}` has the type {:?}", decl.name, info.dtype))
-        })?;
-        if dtype != decl.dtype || !info.shape.iter().map(|&n| n as u64).eq(decl.shape.clone()) {
-            return Err(disagrees(decl, dtype, &info.shape));
+        let tensor = stored.remove(&decl.name).ok_or_else(|| missing(&decl.name))?;
+        let sizes = tensor.shape().iter().map(|&n| n as u64);
+        if tensor.dtype() != decl.dtype || !sizes.eq(decl.shape.clone()) {
+            return Err(disagrees(decl, tensor.dtype(), tensor.shape()));
         }
-        let (start, end) = (info.data_offsets.0, info.data_offsets.1);
-        let data = (8 + n_header).checked_add(start).zip((8 + n_header).checked_add(end));
-        let range = data.filter(|(start, end)| start <= end && *end <= entry.len());
-        let (start, end) = range
-            .ok_or_else(|| malformed(format!("weight `{}` lies outside the entry", decl.name)))?;
-        let tensor = Tensor::new(dtype, info.shape.clone(), entry.slice(start..end))
-            .map_err(|error| malformed(format!("weight `{}`: {error}", decl.name)))?;
         weights.insert(decl.name.clone(), tensor);
     }
     Ok(weights)
+}
+
+/// The tensors of a safetensors file by name, sharing its bytes.
+///
+/// # Errors
+/// What is wrong with the file, when it is damaged or holds an element type that tensors do not have.
+pub fn read_safetensors(file: &Bytes) -> Result<BTreeMap<String, Tensor>, String> {
+    let (n_header, metadata) =
+        SafeTensors::read_metadata(file).map_err(|error| error.to_string())?;
+    let mut tensors = BTreeMap::new();
+    for (name, info) in metadata.tensors() {
+        let dtype = from_safetensors(info.dtype)
+            .ok_or_else(|| format!("tensor `{name}` has the type {:?}", info.dtype))?;
+        let (start, end) = info.data_offsets;
+        let data = (8 + n_header).checked_add(start).zip((8 + n_header).checked_add(end));
+        let (start, end) = data
+            .filter(|(start, end)| start <= end && *end <= file.len())
+            .ok_or_else(|| format!("tensor `{name}` lies outside the file"))?;
+        let tensor = Tensor::new(dtype, info.shape.clone(), file.slice(start..end))
+            .map_err(|error| format!("tensor `{name}`: {error}"))?;
+        tensors.insert(name, tensor);
+    }
+    Ok(tensors)
 }
 
 fn missing(name: &str) -> BundleError {
