@@ -172,6 +172,11 @@ impl Graph {
         self.weights.insert(name.into(), data);
     }
 
+    /// Whether a node is there: in this graph, and not removed.
+    pub fn contains(&self, id: NodeId) -> bool {
+        self.dag.contains_node(id.0)
+    }
+
     /// A node.
     ///
     /// # Panics
@@ -205,6 +210,14 @@ impl Graph {
             .collect();
         edges.sort_unstable();
         edges.into_iter().map(|(_, operand)| operand).collect()
+    }
+
+    /// The positions that operands claim, sorted: `0..n` in a sound graph.
+    pub(crate) fn operand_positions(&self, id: NodeId) -> Vec<u32> {
+        let edges = self.dag.edges_directed(id.0, Direction::Incoming);
+        let mut positions: Vec<u32> = edges.map(|edge| *edge.weight()).collect();
+        positions.sort_unstable();
+        positions
     }
 
     /// The nodes that use a value, by number; one that uses it twice is there twice. Outputs do not count.
@@ -333,4 +346,17 @@ pub fn size_from_back(shape: &[Dim], from_back: usize) -> Dim {
         .len()
         .checked_sub(from_back + 1)
         .map_or_else(|| Dim::constant(1), |axis| shape[axis].clone())
+}
+
+#[cfg(test)]
+impl Graph {
+    /// Adds an operand without any check, to test what finds broken graphs.
+    pub(crate) fn connect(&mut self, operand: NodeId, user: NodeId, position: u32) {
+        self.dag.add_edge(operand.0, user.0, position);
+    }
+
+    /// Removes a node without any check, to test what finds broken graphs.
+    pub(crate) fn remove(&mut self, id: NodeId) {
+        self.dag.remove_node(id.0);
+    }
 }

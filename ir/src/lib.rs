@@ -15,6 +15,7 @@ pub mod plan;
 mod scalar;
 pub mod text;
 mod types;
+pub mod verify;
 
 pub use attr::{AttrKind, AttrValue, Attrs, Float};
 pub use diag::Diagnostic;

@@ -64,24 +64,24 @@ pub struct SourceNode {
     pub opset: Option<u32>,
 }
 
-/// The nodes of an imported model, by [`Loc`].
+/// The nodes of an imported model, by [`Loc`]. Clones share them until one adds a node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SourceMap {
     /// The model's file, for messages.
     pub file: Arc<str>,
-    nodes: Vec<SourceNode>,
+    nodes: Arc<Vec<SourceNode>>,
 }
 
 impl SourceMap {
     /// An empty map for a file.
     pub fn new(file: impl Into<Arc<str>>) -> SourceMap {
-        SourceMap { file: file.into(), nodes: Vec::new() }
+        SourceMap { file: file.into(), ..SourceMap::default() }
     }
 
     /// Adds a node.
     pub fn add(&mut self, node: SourceNode) -> Loc {
         let loc = u32::try_from(self.nodes.len()).expect("invariant: fewer than 2^32 nodes");
-        self.nodes.push(node);
+        Arc::make_mut(&mut self.nodes).push(node);
         Loc(loc)
     }
 

@@ -7,12 +7,11 @@ use std::collections::BTreeMap;
 
 use fornax_bundle::{Dim, DimRange, Symbol, Tensor};
 
-use crate::op::OpClass;
 use crate::{Graph, NodeId, SourceMap, Type};
 
 mod schedule;
 
-pub use schedule::Schedule;
+pub use schedule::{Schedule, ScheduleError};
 
 /// A fused model.
 #[derive(Debug, Clone)]
@@ -41,12 +40,18 @@ impl Plan {
     /// # Panics
     /// When the plan has no such value.
     pub fn ty(&self, value: ValueRef) -> &Type {
+        self.try_ty(value).expect("invariant: the plan has the value")
+    }
+
+    /// The type of a value in memory; nothing when there is no such value.
+    pub fn try_ty(&self, value: ValueRef) -> Option<&Type> {
         match value {
-            ValueRef::Input(index) => &self.inputs[index].ty,
-            ValueRef::Weight(index) => &self.weights[index].ty,
+            ValueRef::Input(index) => self.inputs.get(index).map(|input| &input.ty),
+            ValueRef::Weight(index) => self.weights.get(index).map(|weight| &weight.ty),
             ValueRef::Region { region, output } => {
-                let body = &self.regions[region].body;
-                body.ty(body.outputs()[output].value)
+                let body = &self.regions.get(region)?.body;
+                let output = body.outputs().get(output)?;
+                body.contains(output.value).then(|| body.ty(output.value))
             }
         }
     }
@@ -127,12 +132,7 @@ impl Region {
 
 /// The first reduce, scan, contraction or window node of a region's body, in order.
 pub fn anchor(body: &Graph) -> Option<NodeId> {
-    body.in_order().into_iter().find(|&id| {
-        matches!(
-            body.node(id).op.class(),
-            OpClass::Reduce(_) | OpClass::Scan(_) | OpClass::Contraction(_) | OpClass::Window(_)
-        )
-    })
+    body.in_order().into_iter().find(|&id| body.node(id).op.class().is_anchor())
 }
 
 /// Where the values between regions lie, and the workspaces of launch groups.

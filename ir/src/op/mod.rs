@@ -347,6 +347,14 @@ impl OpRef {
 }
 
 impl OpClass {
+    /// Whether ops of this class decide how a region is lowered. A region has one such op at most.
+    pub fn is_anchor(&self) -> bool {
+        matches!(
+            self,
+            OpClass::Reduce(_) | OpClass::Scan(_) | OpClass::Contraction(_) | OpClass::Window(_)
+        )
+    }
+
     /// The class's name, such as `contraction`.
     pub fn name(&self) -> &'static str {
         match self {

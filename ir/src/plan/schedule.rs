@@ -1,61 +1,264 @@
 //! Schedules: typed records that say how a region is lowered, one variant per family.
 
-/// How a region is lowered. All sizes are powers of two unless said otherwise; every schedule of a
-/// family is right for every region of its class, whatever the shapes.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Schedule {
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// What a field's value may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Values {
+    /// 1, 2, 4, 8, ...
+    PowerOfTwo,
+    /// 1, 2, 3, 4, ...
+    Positive,
+}
+
+/// Declares the families: enum, text name, the region classes it can lower, and fields.
+macro_rules! schedules {
+    ($(
+        $(#[$family_doc:meta])*
+        $family:ident $name:literal for $classes:expr => {
+            $( $(#[$field_doc:meta])* $field:ident: $values:ident, )*
+        }
+    )*) => {
+        /// How a region is lowered. All sizes are powers of two unless said otherwise; every schedule
+        /// of a family is right for every region of its class, whatever the shapes.
+        #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Schedule {$(
+            $(#[$family_doc])*
+            $family {$(
+                $(#[$field_doc])*
+                $field: u32,
+            )*},
+        )*}
+
+        impl Schedule {
+            /// The names of all families in text forms.
+            pub const FAMILIES: &'static [&'static str] = &[$($name),*];
+
+            /// The family's name in text forms, such as `tile`.
+            pub fn family(&self) -> &'static str {
+                match self {
+                    $(Schedule::$family { .. } => $name,)*
+                }
+            }
+
+            /// The classes of regions that the family can lower (see [`super::Region::class`]).
+            pub fn classes(&self) -> &'static [&'static str] {
+                match self {
+                    $(Schedule::$family { .. } => &$classes,)*
+                }
+            }
+
+            /// Names and values of the fields, in the order of their declaration.
+            pub fn fields(&self) -> Vec<(&'static str, u32)> {
+                match self {$(
+                    Schedule::$family { $($field),* } => vec![$((stringify!($field), *$field)),*],
+                )*}
+            }
+
+            /// The schedule of a family with these fields.
+            ///
+            /// # Errors
+            /// When there is no such family, or it has other fields.
+            pub fn from_fields(
+                family: &str,
+                fields: &BTreeMap<&str, u32>,
+            ) -> Result<Schedule, ScheduleError> {
+                match family {
+                    $($name => {
+                        const FIELDS: &[&str] = &[$(stringify!($field)),*];
+                        only_known($name, FIELDS, fields)?;
+                        Ok(Schedule::$family {
+                            $($field: required($name, stringify!($field), fields)?,)*
+                        })
+                    })*
+                    other => Err(ScheduleError::Family(other.to_owned())),
+                }
+            }
+
+            fn field_values(&self) -> &'static [Values] {
+                match self {
+                    $(Schedule::$family { .. } => &[$(Values::$values),*],)*
+                }
+            }
+        }
+    };
+}
+
+schedules! {
     /// Each thread computes `unroll` groups of `vector` adjacent elements of the output.
-    Pointwise {
+    Pointwise "pointwise" for ["pointwise"] => {
         /// Threads in a block.
-        threads: u32,
+        threads: PowerOfTwo,
         /// Adjacent elements per thread.
-        vector: u32,
+        vector: PowerOfTwo,
         /// Groups per thread, a block's width apart.
-        unroll: u32,
-    },
+        unroll: PowerOfTwo,
+    }
     /// Each thread folds `vector` adjacent outputs alone (reductions over outer axes, windows).
-    FoldThread {
+    FoldThread "fold_thread" for ["reduce", "window"] => {
         /// Threads in a block.
-        threads: u32,
+        threads: PowerOfTwo,
         /// Adjacent outputs per thread.
-        vector: u32,
-    },
+        vector: PowerOfTwo,
+    }
     /// `rows` outputs a block; `threads / rows` threads fold each together.
-    FoldBlock {
+    FoldBlock "fold_block" for ["reduce"] => {
         /// Threads in a block.
-        threads: u32,
+        threads: PowerOfTwo,
         /// Outputs per block.
-        rows: u32,
+        rows: PowerOfTwo,
         /// Adjacent elements per thread and step.
-        vector: u32,
-    },
+        vector: PowerOfTwo,
+    }
     /// Two kernels: `parts` blocks fold a slice of each output's elements, then one folds the parts.
-    FoldSplit {
+    FoldSplit "fold_split" for ["reduce"] => {
         /// Threads in a block.
-        threads: u32,
+        threads: PowerOfTwo,
         /// Adjacent elements per thread and step.
-        vector: u32,
+        vector: PowerOfTwo,
         /// Slices per output; any number.
-        parts: u32,
-    },
+        parts: Positive,
+    }
     /// One block a row, `threads * items` elements a step, the carry kept between steps.
-    Scan {
+    Scan "scan" for ["scan"] => {
         /// Threads in a block.
-        threads: u32,
+        threads: PowerOfTwo,
         /// Adjacent elements per thread and step.
-        items: u32,
-    },
+        items: PowerOfTwo,
+    }
     /// Tiles of the result in registers, operands through shared memory, fused multiply-adds.
-    Tile {
+    Tile "tile" for ["contraction"] => {
         /// Rows of the result per block.
-        block_m: u32,
+        block_m: PowerOfTwo,
         /// Columns of the result per block.
-        block_n: u32,
+        block_n: PowerOfTwo,
         /// Inner elements per step.
-        block_k: u32,
+        block_k: PowerOfTwo,
         /// Rows per thread.
-        thread_m: u32,
+        thread_m: PowerOfTwo,
         /// Columns per thread.
-        thread_n: u32,
+        thread_n: PowerOfTwo,
+    }
+}
+
+/// What is wrong with a schedule.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ScheduleError {
+    /// There is no such family.
+    #[error("there is no schedule family `{0}`")]
+    Family(String),
+    /// The family has no such field.
+    #[error("`{family}` has no field `{field}`")]
+    Unknown {
+        /// The family.
+        family: &'static str,
+        /// The name given.
+        field: String,
     },
+    /// A field is missing.
+    #[error("`{family}` needs the field `{field}`")]
+    Missing {
+        /// The family.
+        family: &'static str,
+        /// The field.
+        field: &'static str,
+    },
+    /// A field's value is impossible for every region.
+    #[error("`{field}` of `{family}` is {value}, not {wanted}")]
+    Value {
+        /// The family.
+        family: &'static str,
+        /// The field.
+        field: &'static str,
+        /// Its value.
+        value: u32,
+        /// What it may be.
+        wanted: &'static str,
+    },
+}
+
+impl Schedule {
+    /// Whether each field has a value its family allows.
+    ///
+    /// # Errors
+    /// The first field that has not.
+    pub fn check(&self) -> Result<(), ScheduleError> {
+        for ((field, value), values) in self.fields().into_iter().zip(self.field_values()) {
+            let (holds, wanted) = match values {
+                Values::PowerOfTwo => (value.is_power_of_two(), "a power of two"),
+                Values::Positive => (value > 0, "positive"),
+            };
+            if !holds {
+                return Err(ScheduleError::Value { family: self.family(), field, value, wanted });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn only_known(
+    family: &'static str,
+    known: &[&str],
+    fields: &BTreeMap<&str, u32>,
+) -> Result<(), ScheduleError> {
+    match fields.keys().find(|field| !known.contains(field)) {
+        Some(&field) => Err(ScheduleError::Unknown { family, field: field.to_owned() }),
+        None => Ok(()),
+    }
+}
+
+fn required(
+    family: &'static str,
+    field: &'static str,
+    fields: &BTreeMap<&str, u32>,
+) -> Result<u32, ScheduleError> {
+    fields.get(field).copied().ok_or(ScheduleError::Missing { family, field })
+}
+
+impl fmt::Display for Schedule {
+    /// `fold_thread(threads = 128, vector = 1)`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}(", self.family())?;
+        for (position, (name, value)) in self.fields().into_iter().enumerate() {
+            write!(f, "{}{name} = {value}", if position == 0 { "" } else { ", " })?;
+        }
+        f.write_str(")")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_make_the_schedule_again() {
+        let schedule = Schedule::FoldSplit { threads: 256, vector: 4, parts: 3 };
+        assert_eq!(schedule.to_string(), "fold_split(threads = 256, vector = 4, parts = 3)");
+        let mut fields = BTreeMap::from_iter(schedule.fields());
+        assert_eq!(Schedule::from_fields("fold_split", &fields), Ok(schedule.clone()));
+        assert_eq!(schedule.check(), Ok(()));
+        fields.insert("parts", 0);
+        let zero = Schedule::from_fields("fold_split", &fields).unwrap();
+        assert_eq!(
+            zero.check().unwrap_err().to_string(),
+            "`parts` of `fold_split` is 0, not positive"
+        );
+        fields.insert("vector", 3);
+        let odd = Schedule::from_fields("fold_split", &fields).unwrap();
+        assert_eq!(
+            odd.check().unwrap_err().to_string(),
+            "`vector` of `fold_split` is 3, not a power of two"
+        );
+    }
+
+    #[test]
+    fn other_families_and_fields_are_errors() {
+        let fields = BTreeMap::from([("threads", 128), ("rows", 1)]);
+        let message = |family| Schedule::from_fields(family, &fields).unwrap_err().to_string();
+        assert_eq!(message("fold_thread"), "`fold_thread` has no field `rows`");
+        assert_eq!(message("fold_block"), "`fold_block` needs the field `vector`");
+        assert_eq!(message("magic"), "there is no schedule family `magic`");
+    }
 }

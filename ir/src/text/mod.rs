@@ -18,6 +18,24 @@
 //! Source ops take element type and shape from the printed type. The data of weights is not part of
 //! the text.
 //!
+//! A plan lists the weights that regions read (with their elements if the compiler made them) and the
+//! regions with their operands; output 0 of the region `r0` is `%r0#0`.
+//!
+//! ```text
+//! plan @ffn(%x: f32[8,64]) -> (y: f32[8,128]) {
+//!   weight %w: f32[64,128]
+//!   weight %half: f32[1] = [0.5]
+//!   %r0 = region(%x, %w)
+//!     phase run
+//!     schedule tile(block_m = 64, block_n = 64, block_k = 16, thread_m = 4, thread_n = 4)
+//!     graph @ffn(%a0: f32[8,64], %a1: f32[64,128]) -> (y0: f32[8,128]) {
+//!       %0 = matmul %a0, %a1 : f32[8,128] @"fc/MatMul"
+//!       return %0
+//!     }
+//!   return %r0#0
+//! }
+//! ```
+//!
 //! Reading collects several faults, each with line and column. Text from anywhere may be read: it
 //! cannot make the parser panic, recurse deeply or take memory out of proportion.
 
@@ -25,6 +43,8 @@ mod graph_parser;
 mod lexer;
 mod literal;
 mod parser;
+mod plan_parser;
+mod plan_printer;
 mod printer;
 #[cfg(test)]
 mod tests;
@@ -32,9 +52,11 @@ mod tests;
 use std::collections::BTreeMap;
 use std::fmt;
 
+pub use plan_printer::print_plan;
 pub use printer::{print_graph, value_names};
 
 use crate::op::{OpClass, OpRef};
+use crate::plan::Plan;
 use crate::{AttrKind, Diagnostic, Graph, NodeId};
 
 /// A place in a text.
@@ -91,6 +113,22 @@ pub fn parse_graph_with_positions(
     text: &str,
 ) -> Result<(Graph, BTreeMap<NodeId, Position>), TextErrors> {
     graph_parser::graph(text).map_err(TextErrors::new)
+}
+
+/// Reads a plan.
+///
+/// # Errors
+/// All faults, when the text is no plan.
+pub fn parse_plan(text: &str) -> Result<Plan, TextErrors> {
+    plan_parser::plan(text).map_err(TextErrors::new)
+}
+
+impl std::str::FromStr for Plan {
+    type Err = TextErrors;
+
+    fn from_str(text: &str) -> Result<Plan, TextErrors> {
+        parse_plan(text)
+    }
 }
 
 impl std::str::FromStr for Graph {

@@ -1,7 +1,7 @@
 //! Prints a graph.
 
 use std::collections::BTreeMap;
-use std::fmt::{self, Write};
+use std::fmt;
 
 use fornax_bundle::{DimRange, Symbol};
 
@@ -27,11 +27,12 @@ pub fn value_names(graph: &Graph) -> BTreeMap<NodeId, String> {
     let mut names = BTreeMap::new();
     let mut next = 0;
     for id in graph.in_order() {
-        let name = if is_input(graph, id) {
-            ValueName::Name(graph.input_name(id).to_owned())
-        } else {
-            next += 1;
-            ValueName::Number(next - 1)
+        let name = match graph.node(id).attrs.get("name") {
+            Some(AttrValue::Text(name)) if is_input(graph, id) => ValueName::Name((**name).into()),
+            _ => {
+                next += 1;
+                ValueName::Number(next - 1)
+            }
         };
         names.insert(id, name.to_string());
     }
@@ -52,15 +53,17 @@ fn is_input(graph: &Graph, id: NodeId) -> bool {
 #[derive(Default)]
 pub(super) struct Printer {
     pub out: String,
-    splats: SplatBudget,
+    pub splats: SplatBudget,
 }
 
-/// Writes into a string, which cannot fail.
+/// Writes into the printer's text, which cannot fail.
 macro_rules! put {
     ($printer:expr, $($format:tt)*) => {
-        write!($printer.out, $($format)*).expect("invariant: a string takes all text")
+        std::fmt::Write::write_fmt(&mut $printer.out, format_args!($($format)*))
+            .expect("invariant: a string takes all text")
     };
 }
+pub(super) use put;
 
 impl Printer {
     /// A graph whose lines start `indent` levels deep.
@@ -171,7 +174,7 @@ impl Printer {
     }
 
     /// `f32[2] [1.0, 2.0]`
-    pub fn tensor(&mut self, tensor: &fornax_bundle::Tensor) {
+    fn tensor(&mut self, tensor: &fornax_bundle::Tensor) {
         let ty = Type::new(tensor.dtype(), tensor.shape());
         put!(self, "{ty} {}", print_elements(tensor, &mut self.splats));
     }
@@ -193,6 +196,6 @@ impl Printer {
     }
 }
 
-fn separator(position: usize) -> &'static str {
+pub(super) fn separator(position: usize) -> &'static str {
     if position == 0 { "" } else { ", " }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::plan::ValueRef;
 use crate::{DType, Dim, DimRange, LocSet, SourceNode, Tensor, Type, attrs};
 
 const SOURCES: &str = r#"graph @"every source" (%x: f32[N,64], %"b:0": bf16[2*N + 1] @"in") dims(N: 8..64 multiple of 8) -> (y: f32[N,64], "odd name": i64[N,3]) {
@@ -134,5 +135,65 @@ fn hostile_text_is_refused() {
         let errors = parse_graph(&text).unwrap_err();
         assert_eq!(errors.iter().next().unwrap().diagnostic.code, code, "{errors}");
         assert!(errors.to_string().len() < 600 * TextErrors::MOST);
+    }
+}
+
+const PLAN: &str = r##"plan @net(%x: f32[N,2]) dims(N: 1..8) -> (y: f32[N,2], z: f32[2,2]) {
+  weight %"w:0": f32[2,2]
+  weight %c: f32[2,2] = [1.0, -0.0, 0.0, nan]
+  weight %ones: f32[2] = splat 1.0
+  %r0 = region(%"w:0", %c)
+    phase prepare
+    schedule tile(block_m = 16, block_n = 32, block_k = 16, thread_m = 2, thread_n = 2)
+    graph @net(%a0: f32[2,2], %a1: f32[2,2]) dims(N: 1..8) -> (y0: f32[2,2]) {
+      %0 = matmul %a0, %a1 : f32[2,2] @"fold"
+      return %0
+    }
+  %"r 1" = region(%x, %r0#0)
+    phase run
+    schedule tile(block_m = 16, block_n = 32, block_k = 16, thread_m = 2, thread_n = 2)
+    graph @net(%a0: f32[N,2], %a1: f32[2,2]) dims(N: 1..8) -> (y0: f32[N,2]) {
+      %0 = matmul %a0, %a1 : f32[N,2] @["dot", "fold"]
+      return %0
+    }
+  return %"r 1"#0, %r0#0
+}
+"##;
+
+#[test]
+fn a_printed_plan_reads_back_unchanged() {
+    let plan = parse_plan(PLAN).unwrap();
+    assert_eq!(print_plan(&plan), PLAN);
+    assert_eq!(crate::verify::verify_plan(&plan), []);
+    assert_eq!(plan.constants.len(), 2);
+    assert_eq!(plan.regions[1].operands[1], ValueRef::Region { region: 0, output: 0 });
+}
+
+#[test]
+fn faults_of_plans_have_positions() {
+    for (from, to, error) in [
+        ("%r0#0)", "%r1#0)", "12:23: error[text-name]: the region `%r1` is not defined above"),
+        (
+            "%r0#0)",
+            "%r0#1)",
+            "12:23: error[text-name]: the region `%r0` has 1 outputs, no number 1",
+        ),
+        ("(%x,", "(%y,", "12:19: error[text-name]: `%y` is not defined above"),
+        ("prepare", "now", "6:11: error[text-syntax]: expected `prepare` or `run`, found `now`"),
+        ("tile(", "tiles(", "7:14: error[text-syntax]: there is no schedule family `tiles`"),
+        ("block_m = 16", "block_m = -1", "7:19: error[text-syntax]: -1 is not a 32-bit number"),
+        (
+            "-> (y: f32[N,2]",
+            "-> (y: f32[N]",
+            "19:10: error[text-type]: `y` is f32[N,2], declared as f32[N]",
+        ),
+        (", %r0#0\n", "\n", "19:3: error[text-type]: 1 values are returned, 2 declared"),
+        ("%c: f32[2,2]", "%x: f32[2,2]", "3:10: error[text-name]: `%x` is defined twice"),
+    ] {
+        let errors = parse_plan(&PLAN.replacen(from, to, 1)).unwrap_err();
+        assert_eq!(errors.iter().next().unwrap().to_string(), error);
+    }
+    for end in (0..PLAN.len() - 2).filter(|&end| PLAN.is_char_boundary(end)) {
+        assert!(parse_plan(&PLAN[..end]).is_err(), "{end}");
     }
 }

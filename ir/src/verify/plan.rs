@@ -1,0 +1,170 @@
+//! What must hold of a plan.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{ranges, size_fault, verify};
+use crate::op::{OpClass, SourceKind};
+use crate::plan::{Phase, Plan, Region, ValueRef};
+use crate::{Diagnostic, Graph, NodeId, Type};
+
+/// All faults of a plan; none when it is sound.
+pub fn verify_plan(plan: &Plan) -> Vec<Diagnostic> {
+    let mut faults = ranges(&plan.dims);
+    faults.extend(plan_names(plan));
+    faults.extend(weights(plan));
+    for (index, region) in plan.regions.iter().enumerate() {
+        let body = verify(&region.body);
+        let is_sound = body.is_empty();
+        let mut found = body;
+        if is_sound {
+            found.extend(body_faults(plan, region).into_iter().map(fault));
+            found.extend(operand_faults(plan, index).into_iter().map(fault));
+        }
+        let note = format!("in region `{}`", region.name);
+        faults.extend(found.into_iter().map(|diagnostic| diagnostic.note(note.clone())));
+    }
+    for output in &plan.outputs {
+        if plan.try_ty(output.value).is_none() {
+            faults
+                .push(fault(format!("the output `{}` is a value that is not there", output.name)));
+        }
+    }
+    faults
+}
+
+fn fault(message: String) -> Diagnostic {
+    Diagnostic::new("verify-plan", message)
+}
+
+/// Names that occur twice where each must be unique.
+fn plan_names(plan: &Plan) -> Vec<Diagnostic> {
+    let values = plan.inputs.iter().chain(&plan.weights).map(|value| &value.name);
+    let regions = plan.regions.iter().map(|region| &region.name);
+    let outputs = plan.outputs.iter().map(|output| &output.name);
+    let mut faults = repeated("inputs or weights", values);
+    faults.extend(repeated("regions", regions));
+    faults.extend(repeated("outputs", outputs));
+    faults
+}
+
+fn repeated<'p>(what: &str, names: impl Iterator<Item = &'p String>) -> Vec<Diagnostic> {
+    let mut seen = BTreeSet::new();
+    names
+        .filter(|&name| !seen.insert(name))
+        .map(|name| Diagnostic::new("verify-name", format!("two {what} are named `{name}`")))
+        .collect()
+}
+
+fn weights(plan: &Plan) -> Vec<Diagnostic> {
+    let mut faults = Vec::new();
+    faults.extend(plan.inputs.iter().filter_map(|input| size_fault(&input.ty, &plan.dims)));
+    for weight in &plan.weights {
+        faults.extend(size_fault(&weight.ty, &plan.dims));
+        if weight.ty.shape.iter().any(|dim| dim.as_const().is_none()) {
+            let message =
+                format!("the weight `{}` has a symbolic size: {}", weight.name, weight.ty);
+            faults.push(Diagnostic::new("verify-weight", message));
+        }
+    }
+    let types: BTreeMap<&str, &Type> =
+        plan.weights.iter().map(|weight| (weight.name.as_str(), &weight.ty)).collect();
+    for (name, data) in &plan.constants {
+        let actual = Type::new(data.dtype(), data.shape());
+        let message = match types.get(name.as_str()) {
+            Some(ty) if **ty == actual => continue,
+            Some(ty) => format!("the data of the constant `{name}` is {actual}, not {ty}"),
+            None => format!("the constant `{name}` is not among the weights"),
+        };
+        faults.push(Diagnostic::new("verify-weight", message));
+    }
+    faults
+}
+
+/// What region bodies may hold, and whether the schedule fits.
+fn body_faults(plan: &Plan, region: &Region) -> Vec<String> {
+    let body = &region.body;
+    let mut faults = Vec::new();
+    if body.dims != plan.dims {
+        faults.push("the body declares other dimensions than the plan".to_owned());
+    }
+    if body.sources != plan.sources {
+        faults.push("the body has another source map than the plan".to_owned());
+    }
+    if body.outputs().is_empty() {
+        faults.push("the body has no output".to_owned());
+    }
+    let nodes: Vec<NodeId> = body.in_order();
+    faults.extend(nodes.iter().filter_map(|&id| node_fault(body, id)));
+    let anchors = nodes.iter().filter(|&&id| body.node(id).op.class().is_anchor()).count();
+    if anchors > 1 {
+        faults.push(format!("the body has {anchors} reduce, scan, contraction or window nodes"));
+    }
+    let (schedule, class) = (&region.schedule, region.class());
+    if !schedule.classes().contains(&class) {
+        faults.push(format!("a {class} region cannot be lowered by `{schedule}`"));
+    }
+    faults.extend(schedule.check().err().map(|error| error.to_string()));
+    faults
+}
+
+/// What forbids a node in a body.
+fn node_fault(body: &Graph, id: NodeId) -> Option<String> {
+    let node = body.node(id);
+    match node.op.class() {
+        OpClass::Source(SourceKind::Weight) => Some("the body holds a weight".to_owned()),
+        OpClass::Source(SourceKind::Constant) => {
+            let value = node.attrs.tensor("value");
+            let mut elements = value.bytes().chunks_exact(value.dtype().size());
+            let first = elements.next();
+            (!elements.all(|element| Some(element) == first))
+                .then(|| format!("a constant of type {} has different elements", node.ty))
+        }
+        OpClass::Composite(_) | OpClass::Recurrent | OpClass::Opaque(_) => {
+            Some(format!("the body holds a {}: `{}`", node.op.class().name(), node.op))
+        }
+        _ => None,
+    }
+}
+
+/// Whether what a region reads exists by then and is what the body takes.
+fn operand_faults(plan: &Plan, index: usize) -> Vec<String> {
+    let region = &plan.regions[index];
+    let mut faults = Vec::new();
+    if region.phase == Phase::Prepare
+        && plan.regions[..index].iter().any(|before| before.phase == Phase::Run)
+    {
+        faults.push("a region of the prepare program follows one of the run program".to_owned());
+    }
+    let inputs = region.body.inputs();
+    if inputs.len() != region.operands.len() {
+        faults.push(format!(
+            "the body has {} inputs, the region {} operands",
+            inputs.len(),
+            region.operands.len()
+        ));
+    }
+    for (position, (&operand, &input)) in region.operands.iter().zip(inputs).enumerate() {
+        let reads_later = matches!(operand, ValueRef::Region { region, .. } if region >= index);
+        let message = match plan.try_ty(operand) {
+            _ if reads_later => "is computed later".to_owned(),
+            None => "is a value that is not there".to_owned(),
+            Some(_) if region.phase == Phase::Prepare && !is_prepared(plan, operand) => {
+                "is known only when the model runs, the region is of the prepare program".to_owned()
+            }
+            Some(ty) if ty != region.body.ty(input) => {
+                format!("is {ty}, but the body takes {}", region.body.ty(input))
+            }
+            Some(_) => continue,
+        };
+        faults.push(format!("operand {position} {message}"));
+    }
+    faults
+}
+
+fn is_prepared(plan: &Plan, value: ValueRef) -> bool {
+    match value {
+        ValueRef::Input(_) => false,
+        ValueRef::Weight(_) => true,
+        ValueRef::Region { region, .. } => plan.regions[region].phase == Phase::Prepare,
+    }
+}
