@@ -5,6 +5,7 @@ mod arena;
 pub mod compare;
 pub mod cuda;
 pub mod device;
+pub mod emulator;
 pub mod error;
 mod load;
 pub mod profile;
@@ -13,6 +14,7 @@ mod run;
 
 pub use arena::Memory;
 pub use device::Device;
+pub use emulator::{Emulator, EmulatorOptions};
 pub use error::Error;
 pub use load::{LoadOptions, LoadedBundle};
 pub use run::{Launched, Observer, POINTER_ALIGN};
