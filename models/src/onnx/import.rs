@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use bytes::Bytes;
-use fornax_ir::{Diagnostic, DimRange, Graph, Loc, NodeId, SourceMap, SourceNode, Symbol, Type};
+use fornax_ir::{Diagnostic, Graph, Loc, NodeId, SourceMap, SourceNode, Symbol, Type};
 
 use super::call::{Call, Content, Value};
 use super::external::{ExternalError, ExternalFiles};
@@ -15,7 +15,7 @@ use super::proto::{
 use super::symbols::{Declared, DeclaredInput, Symbols};
 use super::table::{self, Handler};
 use super::tensor::{self, TensorError};
-use super::{check, file};
+use super::{check, file, sizes};
 use crate::error::MAX_DIAGNOSTICS;
 use crate::{ImportError, ImportOptions, Imported};
 
@@ -271,8 +271,8 @@ impl<'m> Importer<'m> {
         let (symbols, shapes) = Symbols::resolve(&declared, self.options)?;
         self.symbols = symbols;
         for ((input, dtype), shape) in inputs.into_iter().zip(types).zip(shapes) {
-            for symbol in shape.iter().flat_map(symbols_of) {
-                self.graph.dims.entry(symbol).or_insert(DimRange::ANY);
+            for symbol in shape.iter().flat_map(sizes::symbols) {
+                self.graph.dims.entry(symbol).or_insert(sizes::SYMBOL_RANGE);
             }
             match self.graph.input(&input.name, Type::new(dtype, shape)) {
                 Ok(node) => self.define(&input.name, Some(node.into())),
@@ -313,15 +313,6 @@ impl<'m> Importer<'m> {
             }
         }
     }
-}
-
-fn symbols_of(dim: &fornax_ir::Dim) -> Vec<Symbol> {
-    let atoms = dim.terms().flat_map(|(monomial, _)| monomial);
-    let symbol = |atom: &fornax_bundle::Atom| match atom {
-        fornax_bundle::Atom::Symbol(symbol) => Some(symbol.clone()),
-        _ => None,
-    };
-    atoms.filter_map(symbol).collect()
 }
 
 /// Element type and sizes of a declared value.

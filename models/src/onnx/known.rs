@@ -4,9 +4,9 @@
 //! float. Every function gives `None` when the result cannot be told (or would not be exact); the node
 //! then becomes an operation of the graph, or an error.
 
-use std::collections::BTreeMap;
-
 use fornax_ir::{DType, Dim, Tensor};
+
+use super::sizes::bounds;
 
 /// Tensors with more elements are data, not shapes, and are not folded.
 pub(crate) const MAX_ELEMENTS: usize = 1024;
@@ -367,10 +367,6 @@ fn unary(operator: Unary, dtype: DType, element: &Element) -> Option<Element> {
             _ => return None,
         })),
     }
-}
-
-fn bounds(dim: &Dim) -> (i64, i64) {
-    dim.bounds(&BTreeMap::new())
 }
 
 fn binary(operator: Binary, dtype: DType, a: &Element, b: &Element) -> Option<Element> {

@@ -1,12 +1,33 @@
 //! Arithmetic on sizes beyond what [`Dim`] simplifies itself: comparisons by the range of the symbols.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use fornax_ir::Dim;
+use fornax_bundle::Atom;
+use fornax_ir::{Dim, DimRange, Symbol};
 
-/// Smallest and largest value of a size, whatever sizes (of 0 to 2^31 - 1) the symbols are.
+/// What a symbolic size of an input may be. Exporters write 10^9 for "to the end" of an axis.
+pub(super) const SYMBOL_RANGE: DimRange = DimRange { min: 0, max: FAR, divisor: 1 };
+
+/// Positions from here on stand for "to the end", whatever the size.
+const FAR: i64 = 1_000_000_000;
+
+/// Smallest and largest value of a size, whatever the symbols are within [`SYMBOL_RANGE`].
 pub(super) fn bounds(dim: &Dim) -> (i64, i64) {
-    dim.bounds(&BTreeMap::new())
+    let ranges: BTreeMap<Symbol, DimRange> =
+        symbols(dim).into_iter().map(|symbol| (symbol, SYMBOL_RANGE)).collect();
+    dim.bounds(&ranges)
+}
+
+/// The symbols in a size.
+pub(super) fn symbols(dim: &Dim) -> BTreeSet<Symbol> {
+    let atoms = dim.terms().flat_map(|(monomial, _)| monomial);
+    let inside = |atom: &Atom| match atom {
+        Atom::Symbol(symbol) => BTreeSet::from([symbol.clone()]),
+        Atom::FloorDiv(a, b) | Atom::Mod(a, b) | Atom::Max(a, b) | Atom::Min(a, b) => {
+            &symbols(a) | &symbols(b)
+        }
+    };
+    atoms.flat_map(inside).collect()
 }
 
 /// The smaller of two sizes.
@@ -44,9 +65,6 @@ pub(super) struct Span {
     pub(super) count: Dim,
     pub(super) step: i64,
 }
-
-/// Positions beyond this stand for "to the end", whatever the size.
-const FAR: i64 = i32::MAX as i64;
 
 /// The part of an axis of `size` elements between `start` and `end`, clamped as ONNX Slice (opset 13)
 /// says; `None` when the sign of a position depends on symbols. `step` is not 0.
@@ -107,6 +125,7 @@ mod tests {
     #[test]
     fn spans_of_symbolic_axes() {
         assert_eq!(spans("0", "2147483647", 1, "N"), pair("0", "N"));
+        assert_eq!(spans("0", "1000000000", 1, "2*N"), pair("0", "2*N"));
         assert_eq!(spans("0", "-1", 1, "N + 1"), pair("0", "N"));
         assert_eq!(spans("N", "2147483647", 1, "2*N"), pair("N", "N"));
         assert_eq!(spans("0", "2147483647", 2, "N"), pair("0", "floordiv(N + 1, 2)"));
