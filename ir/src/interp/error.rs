@@ -72,4 +72,12 @@ pub enum InterpError {
     /// The op rejects its operands. User's model.
     #[error("{0}")]
     Invalid(Box<Diagnostic>),
+    /// The class data of an op contradicts itself. Our bug.
+    #[error("the lowering of `{op}` is wrong: {message}")]
+    Lowering {
+        /// The op.
+        op: &'static str,
+        /// How.
+        message: String,
+    },
 }

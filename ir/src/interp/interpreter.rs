@@ -276,7 +276,7 @@ fn numbers(op: OpRef, sizes: &[Dim], dims: &Dims) -> Result<Vec<i64>, InterpErro
 }
 
 /// The numbers of a shape.
-fn sizes(op: OpRef, shape: &Shape, dims: &Dims) -> Result<Vec<usize>, InterpError> {
+pub(super) fn sizes(op: OpRef, shape: &Shape, dims: &Dims) -> Result<Vec<usize>, InterpError> {
     let numbers = numbers(op, shape, dims)?;
     let elements = numbers.iter().try_fold(1i64, |product, &size| product.checked_mul(size));
     let fits = elements.is_some_and(|count| count <= isize::MAX as i64 / 8);

@@ -8,6 +8,7 @@ mod bind;
 mod element;
 mod error;
 mod interpreter;
+pub mod lowered;
 mod offsets;
 mod value;
 

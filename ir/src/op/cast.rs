@@ -31,6 +31,7 @@ pub(super) const DEFS: &[OpDef] = &[OpDef {
 fn eval<T: Real>(ctx: &EvalCtx<'_>, operands: &[&Value<T>]) -> Value<T> {
     let (from, to) = (ctx.operands[0].dtype, ctx.result.dtype);
     match operands[0] {
+        Value::Float(x) if is_widening(from, to) => Value::Float(x.clone()),
         Value::Float(x) if to.is_float() => {
             Value::Float(x.map(|x| T::from_f64(rounded(to, x.to_f64()))))
         }
@@ -39,6 +40,11 @@ fn eval<T: Real>(ctx: &EvalCtx<'_>, operands: &[&Value<T>]) -> Value<T> {
         Value::Int(x) if !to.is_float() => Value::Int(x.clone()),
         Value::Int(x) => Value::Float(x.map(|x| T::from_f64(to_float(from, to, x)))),
     }
+}
+
+/// Whether every number of the one float type is one of the other.
+fn is_widening(from: DType, to: DType) -> bool {
+    from == to || (to.is_float() && to.size() > from.size())
 }
 
 /// Rust's conversions from floats are towards zero and saturating, and NaN gives 0.

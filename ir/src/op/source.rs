@@ -20,7 +20,7 @@ pub(super) const DEFS: &[OpDef] = &[
         name: "weight",
         arity: Arity::Exactly(0),
         attrs: &[("name", AttrKind::Text), ("dtype", AttrKind::DType), ("shape", AttrKind::Dims)],
-        infer: declared,
+        infer: weight,
         eval: Eval::Source,
         class: OpClass::Source(SourceKind::Weight),
         doc: "A tensor of the model that is bound by name when a bundle is loaded. \
@@ -49,6 +49,12 @@ pub(super) const DEFS: &[OpDef] = &[
 
 fn declared(ctx: &OpCtx<'_>) -> Result<Type, Violation> {
     Ok(Type::new(ctx.attrs.dtype("dtype"), ctx.attrs.dims("shape")))
+}
+
+fn weight(ctx: &OpCtx<'_>) -> Result<Type, Violation> {
+    let ty = declared(ctx)?;
+    require(ty.shape.as_const().is_some(), "C1", || format!("the sizes of {ty} are not known"))?;
+    Ok(ty)
 }
 
 fn constant(ctx: &OpCtx<'_>) -> Result<Type, Violation> {

@@ -1,0 +1,216 @@
+//! Reductions, scans, windows and contractions.
+
+use super::index::{Outcome, Positions, Space, flatten};
+use super::{Element, Number, Typed, Value, scalar};
+use crate::op::{
+    AxisRole, ContractionForm, OperandMap, ReduceForm, Reducer, ScanForm, WindowCount, WindowForm,
+};
+use crate::{BinaryFn, DType, Scalar, ScalarExpr};
+
+/// A reduction is split into this many interleaved folds, as threads would, before they are combined.
+const LANES: usize = 3;
+
+/// The accumulators of a fold.
+type Accumulators<T> = Vec<Typed<T>>;
+
+fn initial<T: Element>(reducer: &Reducer) -> Accumulators<T> {
+    reducer.init.iter().map(|&init| Typed::from(init)).collect()
+}
+
+fn combine<T: Element>(
+    reducer: &Reducer,
+    first: &Accumulators<T>,
+    second: &Accumulators<T>,
+) -> Outcome<Accumulators<T>> {
+    let args = [first.as_slice(), second.as_slice()].concat();
+    let combined: Accumulators<T> =
+        reducer.combine.iter().map(|expr| scalar(expr, &args)).collect::<Outcome<_>>()?;
+    let types = |accumulators: &Accumulators<T>| -> Vec<DType> {
+        accumulators.iter().map(|accumulator| accumulator.dtype).collect()
+    };
+    if types(&combined) != types(first) || types(first) != types(second) {
+        return Err(format!("{first:?} and {second:?} combine to {combined:?}"));
+    }
+    Ok(combined)
+}
+
+fn lift<T: Element>(reducer: &Reducer, x: Typed<T>, position: i64) -> Outcome<Accumulators<T>> {
+    let args = [x, index_number(position)];
+    reducer.lift.iter().map(|expr| scalar(expr, &args)).collect()
+}
+
+fn finish<T: Element>(
+    reducer: &Reducer,
+    accumulators: &Accumulators<T>,
+    count: usize,
+) -> Outcome<Typed<T>> {
+    let mut args = accumulators.clone();
+    args.push(index_number(count as i64));
+    scalar(&reducer.finish, &args)
+}
+
+fn index_number<T: Element>(value: i64) -> Typed<T> {
+    Typed { dtype: DType::I64, number: Number::Int(value) }
+}
+
+/// Carries out a reduction.
+pub(super) fn reduce<T: Element>(space: &Space<'_, T>, form: &ReduceForm) -> Outcome<Value<T>> {
+    let shape = space.operands[0].shape();
+    let folded: Vec<usize> = form.axes.iter().map(|&axis| shape[axis]).collect();
+    let elements = space.positions().map(|at| {
+        let mut lanes = vec![initial(&form.reducer); LANES];
+        for (number, inner) in Positions::new(&folded).enumerate() {
+            let index = operand_position(form, shape.len(), &at, &inner);
+            let position =
+                flatten(&index, shape).ok_or("the operand's axes are not the result's")?;
+            // The position is defined for a single axis.
+            let along = if inner.len() == 1 { inner[0] } else { i64::MIN };
+            let lifted = lift(&form.reducer, space.element(0, position), along)?;
+            let lane = &mut lanes[number % LANES];
+            *lane = combine(&form.reducer, lane, &lifted)?;
+        }
+        let mut total = initial(&form.reducer);
+        for lane in lanes {
+            total = combine(&form.reducer, &total, &lane)?;
+        }
+        finish(&form.reducer, &total, folded.iter().product())
+    });
+    space.collect(elements)
+}
+
+/// The operand's index from the result's and the position along the folded axes.
+fn operand_position(form: &ReduceForm, rank: usize, at: &[i64], inner: &[i64]) -> Vec<i64> {
+    let (mut kept, mut folded) = (at.iter(), inner.iter());
+    let mut next = |is_folded: bool| {
+        if !is_folded {
+            return kept.next().copied();
+        }
+        if form.keepdims {
+            kept.next();
+        }
+        folded.next().copied()
+    };
+    (0..rank).map(|axis| next(form.axes.contains(&axis)).unwrap_or(-1)).collect()
+}
+
+/// Carries out a scan.
+pub(super) fn scan<T: Element>(space: &Space<'_, T>, form: &ScanForm) -> Outcome<Value<T>> {
+    let shape = space.operands[0].shape();
+    let length = shape[form.axis] as i64;
+    let elements = space.positions().map(|mut at| {
+        let end = at[form.axis];
+        let mut before: Vec<i64> =
+            if form.reverse { (end..length).rev().collect() } else { (0..=end).collect() };
+        if form.exclusive {
+            before.pop();
+        }
+        let mut total = initial(&form.reducer);
+        for &along in &before {
+            at[form.axis] = along;
+            let position = flatten(&at, shape).ok_or("the operand's shape is not the result's")?;
+            let lifted = lift(&form.reducer, space.element(0, position), along)?;
+            total = combine(&form.reducer, &total, &lifted)?;
+        }
+        finish(&form.reducer, &total, before.len())
+    });
+    space.collect(elements)
+}
+
+/// Carries out a fold over windows.
+pub(super) fn window<T: Element>(space: &Space<'_, T>, form: &WindowForm) -> Outcome<Value<T>> {
+    let shape = space.operands[0].shape();
+    let sizes = space.sizes(&form.window)?;
+    let elements = space.positions().map(|at| {
+        let mut total = initial(&form.reducer);
+        let mut count = 0;
+        for inner in Positions::new(&sizes) {
+            let at = [at.as_slice(), &inner].concat();
+            let index = space.operand_index(0, &form.index, &at)?;
+            let inside = flatten(&index, shape);
+            count += usize::from(counts(space, &form.count, &index, inside.is_some())?);
+            if let Some(position) = inside {
+                let along = space.index(&form.position, &at)?;
+                let lifted = lift(&form.reducer, space.element(0, position), along)?;
+                total = combine(&form.reducer, &total, &lifted)?;
+            }
+        }
+        finish(&form.reducer, &total, count)
+    });
+    space.collect(elements)
+}
+
+fn counts<T: Element>(
+    space: &Space<'_, T>,
+    count: &WindowCount,
+    index: &[i64],
+    inside: bool,
+) -> Outcome<bool> {
+    let WindowCount::Within(bounds) = count else { return Ok(inside) };
+    for ((low, high), index) in bounds.iter().zip(index) {
+        if !(space.size(low)?..space.size(high)?).contains(index) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Carries out a contraction, and checks that it gives every element of the result once.
+pub(super) fn contraction<T: Element>(
+    space: &Space<'_, T>,
+    form: &ContractionForm,
+) -> Outcome<Value<T>> {
+    let is_inner = |role: AxisRole| role == AxisRole::Inner;
+    let outer_count = form.axes.iter().take_while(|(_, role)| !is_inner(*role)).count();
+    if form.axes[outer_count..].iter().any(|(_, role)| !is_inner(*role)) {
+        return Err("an inner axis is not among the last".to_owned());
+    }
+    let sizes = space.sizes(form.axes.iter().map(|(size, _)| size))?;
+    let (outer, inner) = sizes.split_at(outer_count);
+    let mut elements: Vec<Option<Typed<T>>> = vec![None; space.shape.iter().product()];
+    for at in Positions::new(outer) {
+        let mut sum: Typed<T> = Typed::from(Scalar::new(form.accumulator, 0.0));
+        for along in Positions::new(inner) {
+            let at = [at.as_slice(), &along].concat();
+            let product = multiply(
+                operand(space, form, 0, &form.lhs, &at)?,
+                operand(space, form, 1, &form.rhs, &at)?,
+            )?;
+            sum = scalar(&(ScalarExpr::arg(0) + ScalarExpr::arg(1)), &[sum, product])?;
+        }
+        let index: Vec<i64> =
+            form.out.iter().map(|expr| space.index(expr, &at)).collect::<Outcome<_>>()?;
+        let target = flatten(&index, space.shape)
+            .ok_or_else(|| format!("{index:?} is outside the result"))?;
+        if elements[target].replace(cast(space.result.dtype, sum)?).is_some() {
+            return Err(format!("the result's element {index:?} is given twice"));
+        }
+    }
+    space.collect(
+        elements
+            .into_iter()
+            .map(|element| element.ok_or_else(|| "an element is not given".to_owned())),
+    )
+}
+
+/// An operand's element in the accumulator's type, or 0 where a guard fails.
+fn operand<T: Element>(
+    space: &Space<'_, T>,
+    form: &ContractionForm,
+    operand: usize,
+    map: &OperandMap,
+    at: &[i64],
+) -> Outcome<Typed<T>> {
+    if !space.holds(&map.guards, at)? {
+        return Ok(Typed::from(Scalar::new(form.accumulator, 0.0)));
+    }
+    let position = space.position(operand, &map.index, at)?;
+    cast(form.accumulator, space.element(operand, position))
+}
+
+fn cast<T: Element>(to: DType, x: Typed<T>) -> Outcome<Typed<T>> {
+    if x.dtype == to { Ok(x) } else { scalar(&ScalarExpr::arg(0).cast(to), &[x]) }
+}
+
+fn multiply<T: Element>(x: Typed<T>, y: Typed<T>) -> Outcome<Typed<T>> {
+    scalar(&ScalarExpr::arg(0).binary(BinaryFn::Mul, ScalarExpr::arg(1)), &[x, y])
+}
