@@ -136,6 +136,12 @@ pub enum Error {
         /// What happened.
         source: Box<Error>,
     },
+    /// A name that no device has.
+    #[error("`{name}` is not a device: expected emulator, cuda or cuda:<index>")]
+    UnknownDevice {
+        /// The name.
+        name: String,
+    },
     /// There is no usable CUDA driver or no such device.
     #[error("CUDA is not available: {reason}")]
     CudaUnavailable {
