@@ -52,6 +52,9 @@ ops! {
     norm,
     vector_norm,
     resize,
+    quantize,
+    one_hot,
+    loss,
 }
 
 mod contraction;

@@ -239,3 +239,80 @@ fn resizing() {
     let symmetric = resize("linear", "half_pixel_symmetric", &[6, 8], &[1.3, 2.0]);
     check(symmetric, &[2, 6, 8], 49.769216485);
 }
+
+/// Evaluates an op and its expansion on given operands.
+fn evaluate_on(op: &str, attrs: Attrs, operands: Vec<(DType, Value<f64>)>) -> Vec<f64> {
+    let op = by_name(op).unwrap();
+    let (types, values): (Vec<Type>, Vec<Value<f64>>) =
+        operands.into_iter().map(|(dtype, value)| (Type::new(dtype, value.shape()), value)).unzip();
+    let operands: Vec<&Value<f64>> = values.iter().collect();
+    let value = evaluate_op(op, &attrs, &types, &operands, &Dims::new()).unwrap();
+    let OpClass::Composite(expand) = op.class() else { unreachable!("the op is a composite") };
+    let expanded = evaluate_expansion(*expand, &attrs, &types, values);
+    assert_eq!(value, expanded, "{} and its expansion", op);
+    elements(&value)
+}
+
+fn floats(shape: &[usize], data: &[f64]) -> Value<f64> {
+    Value::Float(Array::new(shape, data.to_vec()))
+}
+
+fn ints(shape: &[usize], data: &[i64]) -> Value<f64> {
+    Value::Int(Array::new(shape, data.to_vec()))
+}
+
+/// Expected values: worked out by hand from the definition.
+#[test]
+fn quantization() {
+    let to = |dtype: DType, axis: i64, block_size: i64| {
+        attrs! { axis: axis, block_size: block_size, to: dtype }
+    };
+    let x = floats(&[2, 3], &[0.5, 1.5, -300.0, 5.0, 1e30, f64::NAN]);
+    let scale = floats(&[3], &[1.0, 1.0, 2.0]);
+    let operands =
+        vec![(DType::F32, x.clone()), (DType::F32, scale), (DType::I8, ints(&[3], &[0, 10, 1]))];
+    let quantized = evaluate_on("quantize_linear", to(DType::I8, 1, 0), operands);
+    assert_eq!(quantized, [0.0, 12.0, -128.0, 5.0, 127.0, 0.0]);
+
+    let one = vec![(DType::F32, x), (DType::F32, floats(&[], &[0.5]))];
+    let quantized = evaluate_on("quantize_linear", to(DType::U16, 1, 0), one);
+    assert_eq!(quantized, [1.0, 3.0, 0.0, 10.0, 65535.0, 0.0]);
+
+    let blocks = vec![
+        (DType::U8, ints(&[5, 2], &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10])),
+        (DType::F32, floats(&[3, 2], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])),
+        (DType::U8, ints(&[3, 2], &[0, 1, 2, 3, 4, 5])),
+    ];
+    let real = evaluate_on("dequantize_linear", to(DType::F32, 0, 2), blocks);
+    assert_eq!(real, [1.0, 2.0, 3.0, 6.0, 9.0, 12.0, 15.0, 20.0, 25.0, 30.0]);
+}
+
+#[test]
+fn one_hot_encoding() {
+    let operands = || {
+        vec![(DType::I64, ints(&[2, 2], &[1, -1, 3, -4])), (DType::F32, floats(&[2], &[-1.0, 5.0]))]
+    };
+    let last = evaluate_on("one_hot", attrs! { axis: 2i64, depth: 3i64 }, operands());
+    let (off, on) = (-1.0, 5.0);
+    assert_eq!(last, [off, on, off, off, off, on, off, off, off, off, off, off]);
+    let first = evaluate_on("one_hot", attrs! { axis: 0i64, depth: 3i64 }, operands());
+    assert_eq!(first, [off, off, off, off, on, off, off, off, off, on, off, off]);
+}
+
+#[test]
+fn negative_log_likelihood() {
+    let operands = || {
+        vec![
+            (DType::F32, floats(&[2, 3, 2], &(0..12).map(f64::from).collect::<Vec<_>>())),
+            (DType::I64, ints(&[2, 2], &[2, 0, -7, 1])),
+            (DType::F32, floats(&[3], &[1.0, 2.0, 4.0])),
+        ]
+    };
+    let reduced = |reduction: &str| {
+        let attrs = attrs! { ignore_index: vec![-7i64], reduction: reduction };
+        evaluate_on("nll_loss", attrs, operands())
+    };
+    assert_eq!(reduced("none"), [-16.0, -1.0, 0.0, -18.0]);
+    assert_eq!(reduced("sum"), [-35.0]);
+    assert_eq!(reduced("mean"), [-5.0]);
+}

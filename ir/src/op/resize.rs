@@ -28,19 +28,21 @@ pub(super) const DEFS: &[OpDef] = &[OpDef {
     infer,
     eval: eval_real!(eval),
     class: OpClass::Composite(expand::expand),
-    doc: "Resamples `x` along `axes`, one after the other, to `sizes`. A position `y` of the result lies at \
-          a coordinate of `x` that `coordinate_transformation_mode` gives with the axis' entry in `scales` \
-          (where ONNX says the resized length, `scales * size`, which need not be an integer). `mode` \
-          `nearest` takes the element that `nearest_mode` rounds to, `linear` and `cubic` weigh the \
-          elements around (stretched by `1 / scale` with `antialias` and a scale below 1); elements outside are \
-          those at the border, or left out with `exclude_outside`. With `tf_crop_and_resize`, `roi` has the \
-          starts, then the ends along the axes, and elements outside `x` are `extrapolation_value`; else `roi` is \
-          empty. An infinity may become NaN where its weight is 0. \
-          (C1) `mode`, `coordinate_transformation_mode` and `nearest_mode` are words of ONNX Resize, and \
-          `antialias` is not used with `nearest`. (C2) `axes` are axes of `x` in rising order; `sizes` and \
-          `scales` have one entry each, `roi` two or none as said. (C3) Sizes and scales are positive. (C4) `x` \
-          is float, or `mode` is `nearest`. (C5) Sizes of `x` and the result along `axes` are known, unless \
-          `nearest` repeats each element an integer number of times. Source: ONNX Resize, opset 19.",
+    doc: "Resamples `x` along `axes`, one after the other, to `sizes`. A position `y` of the \
+          result lies at a coordinate of `x` that `coordinate_transformation_mode` gives with \
+          the axis' entry in `scales` (where ONNX says the resized length, `scales * size`, \
+          which need not be an integer). `mode` `nearest` takes the element that `nearest_mode` \
+          rounds to, `linear` and `cubic` weigh the elements around (stretched by `1 / scale` \
+          with `antialias` and a scale below 1); elements outside are those at the border, or \
+          left out with `exclude_outside`. With `tf_crop_and_resize`, `roi` has the starts, then \
+          the ends along the axes, and elements outside `x` are `extrapolation_value`; else \
+          `roi` is empty. Elements of weight 0 do not take part. (C1) `mode`, \
+          `coordinate_transformation_mode` and `nearest_mode` are words of ONNX Resize, and \
+          `antialias` is not used with `nearest`. (C2) `axes` are axes of `x` in rising order; \
+          `sizes` and `scales` have one entry each, `roi` two or none as said. (C3) Sizes and \
+          scales are positive. (C4) `x` is float, or `mode` is `nearest`. (C5) Sizes of `x` and \
+          the result along `axes` are known, unless `nearest` repeats each element an integer \
+          number of times. Source: ONNX Resize, opset 19.",
 }];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -339,9 +341,9 @@ fn neighbours(
             (left + offset, weight)
         })
         .collect();
-    if resize.exclude_outside {
-        taps.retain(|&(index, _)| (0..=last).contains(&index));
-    }
+    taps.retain(|&(index, weight)| {
+        weight != 0.0 && (!resize.exclude_outside || (0..=last).contains(&index))
+    });
     if resize.exclude_outside || resize.antialias {
         let total: f64 = taps.iter().map(|&(_, weight)| weight).sum();
         taps.iter_mut().for_each(|(_, weight)| *weight /= total);

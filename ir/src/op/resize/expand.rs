@@ -1,5 +1,5 @@
-//! The expansion of a resize: along each axis a repetition, a sum of weighted gathers, or a product
-//! with a matrix of weights.
+//! The expansion of a resize: along each axis a repetition, a sum of a few weighted gathers, or a
+//! weighted gather of all elements that a position depends on, which a reduction sums up.
 
 use std::collections::BTreeMap;
 
@@ -7,9 +7,10 @@ use fornax_bundle::{DType, Dim, Tensor};
 
 use super::{AxisScale, Coordinates, Mode, Nearest, OpCtx, Resize};
 use crate::op::Expansion;
+use crate::interp::{Array, Value};
 use crate::{Diagnostic, NodeId, attrs};
 
-/// Up to how many gathers are added up; beyond, a matrix product is cheaper.
+/// Up to how many gathers are added up one by one: as many as a cubic without antialiasing needs.
 const MOST_GATHERS: usize = 4;
 
 pub(super) fn expand(ctx: &OpCtx<'_>, to: &mut Expansion<'_>) -> Result<NodeId, Diagnostic> {
@@ -35,12 +36,9 @@ pub(super) fn expand(ctx: &OpCtx<'_>, to: &mut Expansion<'_>) -> Result<NodeId, 
         x = match resize.mode {
             Mode::Nearest => {
                 let indices: Vec<i64> = rows.iter().map(|row| row.position()).collect();
-                gather(to, x, axis.axis, &indices)?
+                gather(to, x, axis.axis, &[indices.len()], &indices)?
             }
-            _ if rows.iter().all(|row| row.0.len() <= MOST_GATHERS) => {
-                weighted_gathers(to, x, axis.axis, &rows)?
-            }
-            _ => matrix_product(to, x, axis.axis, &rows, old as usize)?,
+            _ => weighted_sum(to, x, axis.axis, &rows)?,
         };
     }
     let x = outside_replaced(ctx, to, &resize, x)?;
@@ -73,6 +71,21 @@ impl Row {
     /// The only element.
     fn position(&self) -> i64 {
         self.0.keys().next().copied().unwrap_or(0)
+    }
+
+    /// The elements with their weights, filled up to a length by parts of the first one. (A weight of 0
+    /// would make NaN of an infinity.)
+    fn filled(&self, length: usize) -> Vec<(i64, f64)> {
+        let mut taps: Vec<(i64, f64)> = self.0.iter().map(|(&i, &weight)| (i, weight)).collect();
+        match taps.first_mut() {
+            None => taps.resize(length, (0, 0.0)),
+            Some(first) => {
+                first.1 /= (length - self.0.len() + 1) as f64;
+                let first = *first;
+                taps.resize(length, first);
+            }
+        }
+        taps
     }
 }
 
@@ -166,27 +179,20 @@ fn gather(
     to: &mut Expansion<'_>,
     x: NodeId,
     axis: usize,
+    shape: &[usize],
     indices: &[i64],
 ) -> Result<NodeId, Diagnostic> {
-    let indices = to.graph.constant(Tensor::from_i64(&[indices.len()], indices));
+    let indices = to.graph.constant(Tensor::from_i64(shape, indices));
     to.add("gather", attrs! { axis: axis as i64 }, &[x, indices])
 }
 
 /// A constant of the element type of `x`.
-fn weights(
-    to: &mut Expansion<'_>,
-    x: NodeId,
-    shape: &[usize],
-    values: impl Iterator<Item = f64>,
-) -> Result<NodeId, Diagnostic> {
-    let data: Vec<u8> = values.flat_map(f64::to_le_bytes).collect();
-    let tensor = Tensor::new(DType::F64, shape, data).expect("invariant: one weight per position");
-    let dtype = to.ty(x).dtype;
-    let rounded = crate::interp::Value::<f64>::from_tensor(&tensor).to_tensor(dtype);
-    Ok(to.graph.constant(rounded))
+fn weights(to: &mut Expansion<'_>, x: NodeId, shape: &[usize], values: &[f64]) -> NodeId {
+    let rounded = Value::Float(Array::new(shape, values.to_vec())).to_tensor(to.ty(x).dtype);
+    to.graph.constant(rounded)
 }
 
-fn weighted_gathers(
+fn weighted_sum(
     to: &mut Expansion<'_>,
     x: NodeId,
     axis: usize,
@@ -194,15 +200,22 @@ fn weighted_gathers(
 ) -> Result<NodeId, Diagnostic> {
     let rank = to.ty(x).rank();
     let taps = rows.iter().map(|row| row.0.len()).max().unwrap_or(0);
+    let rows: Vec<Vec<(i64, f64)>> = rows.iter().map(|row| row.filled(taps)).collect();
+    if taps > MOST_GATHERS {
+        let shape = [rows.len(), taps];
+        let (indices, factors): (Vec<i64>, Vec<f64>) = rows.concat().into_iter().unzip();
+        let elements = gather(to, x, axis, &shape, &indices)?;
+        let factors = weights(to, x, &shape, &factors);
+        let factors = to.along_axis(factors, axis, rank + 1)?;
+        let products = to.binary("mul", elements, factors)?;
+        let over_taps = attrs! { axes: vec![axis as i64 + 1], keepdims: false };
+        return to.add("reduce_sum", over_taps, &[products]);
+    }
     let mut sum: Option<NodeId> = None;
     for tap in 0..taps {
-        // Shorter rows repeat an element with weight 0.
-        let entry = |row: &Row| {
-            row.0.iter().nth(tap).map_or((row.position(), 0.0), |(&index, &weight)| (index, weight))
-        };
-        let indices: Vec<i64> = rows.iter().map(|row| entry(row).0).collect();
-        let elements = gather(to, x, axis, &indices)?;
-        let factors = weights(to, x, &[rows.len()], rows.iter().map(|row| entry(row).1))?;
+        let (indices, factors): (Vec<i64>, Vec<f64>) = rows.iter().map(|row| row[tap]).unzip();
+        let elements = gather(to, x, axis, &[rows.len()], &indices)?;
+        let factors = weights(to, x, &[rows.len()], &factors);
         let factors = to.along_axis(factors, axis, rank)?;
         let products = to.binary("mul", elements, factors)?;
         sum = Some(match sum {
@@ -211,23 +224,6 @@ fn weighted_gathers(
         });
     }
     Ok(sum.unwrap_or(x))
-}
-
-fn matrix_product(
-    to: &mut Expansion<'_>,
-    x: NodeId,
-    axis: usize,
-    rows: &[Row],
-    old: usize,
-) -> Result<NodeId, Diagnostic> {
-    let weight = |y: usize, index: usize| rows[y].0.get(&(index as i64)).copied().unwrap_or(0.0);
-    let matrix = (0..rows.len()).flat_map(|y| (0..old).map(move |index| weight(y, index)));
-    let matrix = weights(to, x, &[rows.len(), old], matrix)?;
-    let letters: String = ('a'..='z').take(to.ty(x).rank()).collect();
-    let summed = &letters[axis..=axis];
-    let result = letters.replace(summed, "z");
-    let equation = format!("{letters},z{summed}->{result}");
-    to.add("einsum", attrs! { equation: &*equation }, &[x, matrix])
 }
 
 /// Puts the extrapolation value where a crop reaches beyond the operand.
