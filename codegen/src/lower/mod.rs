@@ -1,0 +1,2 @@
+//! Lowering of fused regions to kernels.
+mod index;
