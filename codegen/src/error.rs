@@ -1,5 +1,7 @@
 //! The errors of code generation.
 
+use std::sync::Arc;
+
 use fornax_bundle::DType;
 
 use crate::Target;
@@ -13,6 +15,19 @@ pub enum CodegenError {
     UnknownTarget {
         /// What was asked for.
         name: String,
+    },
+    /// A region that cannot be lowered as its schedule says: fusion made one that is not legal (our
+    /// fault), or an operator of the user's model has no lowering (unsupported).
+    #[error("cannot lower region {region}: {reason}, at `{op}`{}", from_nodes(.sources))]
+    Region {
+        /// The region's name.
+        region: String,
+        /// The operator at which it fails.
+        op: String,
+        /// Names of the imported model's nodes that it comes from.
+        sources: Vec<Arc<str>>,
+        /// What is not supported.
+        reason: String,
     },
     /// A function has no code for an element type. Unsupported.
     #[error(
@@ -64,4 +79,12 @@ pub enum CodegenError {
         /// What LLVM says.
         message: String,
     },
+}
+
+fn from_nodes(sources: &[Arc<str>]) -> String {
+    if sources.is_empty() {
+        return String::new();
+    }
+    let names: Vec<String> = sources.iter().map(|name| format!("\"{name}\"")).collect();
+    format!(" (from node {})", names.join(", "))
 }

@@ -65,6 +65,20 @@ impl IndexExpr {
         IndexExpr::Size(size.into())
     }
 
+    /// Whether elements of an operand occur.
+    pub fn has_elements(&self) -> bool {
+        match self {
+            IndexExpr::Axis(_) | IndexExpr::Size(_) => false,
+            IndexExpr::Mul(x, _) | IndexExpr::FloorDiv(x, _) | IndexExpr::Mod(x, _) => {
+                x.has_elements()
+            }
+            IndexExpr::Add(a, b) | IndexExpr::Min(a, b) | IndexExpr::Max(a, b) => {
+                a.has_elements() || b.has_elements()
+            }
+            IndexExpr::Element { .. } => true,
+        }
+    }
+
     /// Sum; zero is dropped.
     pub fn plus(self, other: IndexExpr) -> IndexExpr {
         match (&self, &other) {

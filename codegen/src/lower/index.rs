@@ -51,6 +51,13 @@ pub(super) enum Condition {
         /// First value beyond.
         high: Option<Dim>,
     },
+    /// `value < bound`
+    Below {
+        /// What is compared.
+        value: Index,
+        /// First value beyond.
+        bound: Index,
+    },
     /// `value mod divisor == 0`
     Divisible {
         /// What is divided.
@@ -93,6 +100,18 @@ impl Index {
 
     fn term(term: Term) -> Index {
         Index { terms: BTreeMap::from([(term, Dim::constant(1))]), constant: Dim::constant(0) }
+    }
+
+    /// How much a step of a variable adds: the coefficient of the variable, or of its remainder (for a
+    /// step within it). Nothing when the index depends on the variable in another way only.
+    pub fn step(&self, var: Var) -> Option<Dim> {
+        let direct = self.terms.get(&Term::Var(var)).cloned();
+        direct.or_else(|| {
+            self.terms.iter().find_map(|(term, coefficient)| match term {
+                Term::Mod(x, _) => Some(x.step(var)? * coefficient),
+                _ => None,
+            })
+        })
     }
 
     /// Terms with their coefficients.
@@ -181,10 +200,13 @@ impl Index {
 }
 
 impl Condition {
-    fn value(&self) -> &Index {
-        match self {
-            Condition::Within { value, .. } | Condition::Divisible { value, .. } => value,
-        }
+    /// The indices that are tested.
+    fn tested(&self) -> impl Iterator<Item = &Index> {
+        let (value, bound) = match self {
+            Condition::Within { value, .. } | Condition::Divisible { value, .. } => (value, None),
+            Condition::Below { value, bound } => (value, Some(bound)),
+        };
+        std::iter::once(value).chain(bound)
     }
 }
 
@@ -205,8 +227,9 @@ impl<'a> IndexSpace<'a> {
         self.push(VarFacts { bounds: (Some(Dim::constant(0)), Some(last)), depends: BTreeSet::new() })
     }
 
-    /// A number that is loaded at run time, from a place that depends on `index`.
-    pub fn add_loaded(&mut self, index: &[Index]) -> Var {
+    /// A number without known bounds that depends on `index`: one that is loaded from there, or one that
+    /// bounds it.
+    pub fn add_dependent(&mut self, index: &[Index]) -> Var {
         let depends = self.vars_of(index.iter());
         self.push(VarFacts { bounds: (None, None), depends })
     }
@@ -226,8 +249,8 @@ impl<'a> IndexSpace<'a> {
         vars
     }
 
-    /// Whether an index depends on a number loaded at run time.
-    pub fn is_loaded(&self, index: &Index) -> bool {
+    /// Whether an index depends on a number without known bounds.
+    pub fn is_unbounded(&self, index: &Index) -> bool {
         let mut vars = BTreeSet::new();
         index.collect_vars(&mut vars);
         vars.iter().any(|var| matches!(self.vars[var.0 as usize].bounds, (None, None)))
@@ -242,7 +265,7 @@ impl<'a> IndexSpace<'a> {
         loop {
             let count = kept.len();
             for condition in mask {
-                let own = self.vars_of(std::iter::once(condition.value()));
+                let own = self.vars_of(condition.tested());
                 if !kept.contains(condition) && !own.is_disjoint(&vars) {
                     vars.extend(own);
                     kept.insert(condition.clone());
@@ -486,46 +509,27 @@ impl<'a> IndexSpace<'a> {
         index
     }
 
-    /// An index expression with `axes` in place of its axes. `element` gives the value of an operand's
-    /// element at an index.
-    pub fn compose<E>(
-        &mut self,
-        expr: &IndexExpr,
-        axes: &[Index],
-        element: &mut dyn FnMut(&mut Self, usize, Vec<Index>) -> Result<Index, E>,
-    ) -> Result<Index, E> {
-        Ok(match expr {
+    /// An index expression with `axes` in place of its axes, and with the given indices in place of the
+    /// elements that it loads.
+    ///
+    /// # Panics
+    /// When an element is missing.
+    pub fn compose(&self, expr: &IndexExpr, axes: &[Index], loaded: &[(IndexExpr, Index)]) -> Index {
+        let compose = |expr: &IndexExpr| self.compose(expr, axes, loaded);
+        match expr {
             IndexExpr::Axis(axis) => axes[*axis].clone(),
             IndexExpr::Size(size) => Index::size(size.clone()),
-            IndexExpr::Add(a, b) => {
-                let (a, b) = (self.compose(a, axes, element)?, self.compose(b, axes, element)?);
-                self.add(&a, &b)
+            IndexExpr::Add(a, b) => self.add(&compose(a), &compose(b)),
+            IndexExpr::Mul(x, factor) => compose(x).scaled(factor),
+            IndexExpr::FloorDiv(x, by) => self.floor_div(&compose(x), by),
+            IndexExpr::Mod(x, by) => self.modulo(&compose(x), by),
+            IndexExpr::Min(a, b) => self.minimum(&compose(a), &compose(b)),
+            IndexExpr::Max(a, b) => self.maximum(&compose(a), &compose(b)),
+            IndexExpr::Element { .. } => {
+                let found = loaded.iter().find(|(element, _)| element == expr);
+                found.expect("invariant: elements are loaded before they are used").1.clone()
             }
-            IndexExpr::Mul(x, factor) => self.compose(x, axes, element)?.scaled(factor),
-            IndexExpr::FloorDiv(x, by) => {
-                let x = self.compose(x, axes, element)?;
-                self.floor_div(&x, by)
-            }
-            IndexExpr::Mod(x, by) => {
-                let x = self.compose(x, axes, element)?;
-                self.modulo(&x, by)
-            }
-            IndexExpr::Min(a, b) => {
-                let (a, b) = (self.compose(a, axes, element)?, self.compose(b, axes, element)?);
-                self.minimum(&a, &b)
-            }
-            IndexExpr::Max(a, b) => {
-                let (a, b) = (self.compose(a, axes, element)?, self.compose(b, axes, element)?);
-                self.maximum(&a, &b)
-            }
-            IndexExpr::Element { operand, index } => {
-                let at = index
-                    .iter()
-                    .map(|index| self.compose(index, axes, element))
-                    .collect::<Result<Vec<_>, E>>()?;
-                element(self, *operand, at)?
-            }
-        })
+        }
     }
 
     /// The condition `low <= value < high` without the sides that always hold; nothing when both do.
@@ -534,6 +538,18 @@ impl<'a> IndexSpace<'a> {
         let high = (!self.below(value, high)).then(|| high.clone());
         (low.is_some() || high.is_some())
             .then(|| Condition::Within { value: value.clone(), low, high })
+    }
+
+    /// Whether a guard whose value is `value` can never hold.
+    pub fn never(&self, guard: &Guard, value: &Index) -> bool {
+        let Guard::Within { low, high, .. } = guard else { return false };
+        let (least, most) = self.bounds(value);
+        let reaches = |bound: Option<Dim>, limit: Dim| {
+            bound.is_some_and(|bound| self.is_nonnegative(&(bound - limit)))
+        };
+        self.is_nonnegative(&(low - high))
+            || reaches(least, high.clone())
+            || reaches(most.map(|most| -&most), -&(low - &Dim::constant(1)))
     }
 
     /// The condition of a guard whose value is `value`; nothing when it always holds.
@@ -639,9 +655,7 @@ mod tests {
                     _ => IndexExpr::Add(Box::new(a), Box::new(IndexExpr::Size(k - Dim::constant(4)))),
                 };
                 let axes = vars.map(Index::var);
-                let index = space
-                    .compose::<()>(&expr, &axes, &mut |_, _, _| Err(()))
-                    .expect("no element is used");
+                let index = space.compose(&expr, &axes, &[]);
                 made.push((expr, index));
             }
             for at in (0..extents[0]).flat_map(|i| (0..extents[1]).map(move |j| [i, j])) {

@@ -1,2 +1,136 @@
 //! Lowering of fused regions to kernels.
+//!
+//! Code is made by *pulling*: each family of schedules iterates over the elements of the region's
+//! results and asks for their values; a node's value at an index is computed from its operands' values
+//! at the index its class maps to. So what stands before the anchor (the prologue), after it (the
+//! epilogue) and beside it needs no code of its own.
+
+mod emit;
+mod fold;
+mod fold_kernels;
 mod index;
+mod pointwise;
+mod pull;
+mod scan;
+mod site;
+mod tile;
+
+use std::collections::BTreeMap;
+
+use fornax_ir::op::OpClass;
+use fornax_ir::plan::{Region, Schedule};
+use fornax_ir::{DType, Dim, DimRange, Symbol};
+
+use crate::CodegenError;
+use crate::kernel::Kernel;
+use site::Site;
+
+/// The launch group that a region is lowered to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LoweredRegion {
+    /// The kernels.
+    pub kernels: Vec<Kernel>,
+    /// Their launches, in order.
+    pub launches: Vec<Launch>,
+    /// Memory that is alive during the launches.
+    pub workspaces: Vec<Workspace>,
+}
+
+/// Memory that kernels of one launch group share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Workspace {
+    /// Element type.
+    pub dtype: DType,
+    /// Number of elements.
+    pub elements: Dim,
+}
+
+/// The launch of a kernel. A grid with a zero does nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Launch {
+    /// Which of the region's kernels.
+    pub kernel: usize,
+    /// Blocks in the grid.
+    pub grid: [Dim; 3],
+    /// One argument per parameter of the kernel.
+    pub args: Vec<Arg>,
+    /// Bytes that must move through device memory: each array read once, each result written once.
+    pub bytes: Dim,
+    /// Arithmetic operations; a fused multiply-add counts two.
+    pub flops: Dim,
+}
+
+/// An argument of a launch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Arg {
+    /// The address of an operand of the region.
+    Operand(usize),
+    /// The address of a result of the region.
+    Output(usize),
+    /// The address of a workspace.
+    Workspace(usize),
+    /// A number.
+    Scalar(Dim),
+}
+
+/// Lowers a region as its schedule says. `dims`: ranges of the symbolic sizes.
+///
+/// A region is legal when
+/// * it has at least one output and at most one *anchor*: a reduce, scan, contraction or window node;
+/// * all outputs have one shape, which is the anchor's if there is one (element types may differ);
+/// * every node that depends on the anchor is pointwise;
+/// * every other node is pointwise, a movement, an iota, an input, or a constant with one element or
+///   equal elements; they may depend on one another in any way, and both the anchor and what comes
+///   after it may use them.
+///
+/// Each node before the anchor is computed as often as its value is used at different indices, so fusing
+/// costly ones under a movement that repeats, or into a contraction, is legal but may be slow.
+///
+/// The schedule must fit the anchor: `Pointwise` without one; `FoldThread`, `FoldBlock` and
+/// `FoldSplit` for reduce, window and contraction; `Scan` for scan; `Tile` for contraction.
+///
+/// # Errors
+/// When the region is not legal or the schedule does not fit.
+pub fn lower(
+    region: &Region,
+    dims: &BTreeMap<Symbol, DimRange>,
+) -> Result<LoweredRegion, CodegenError> {
+    let site = Site::new(region, dims)?;
+    let class = site.anchor.map(|anchor| (anchor, site.body.node(anchor).op.class()));
+    match (&region.schedule, class) {
+        (&Schedule::Pointwise { threads, vector, unroll }, None) => {
+            pointwise::lower(&site, threads, vector, unroll)
+        }
+        (
+            &Schedule::FoldThread { threads, vector },
+            Some((anchor, OpClass::Reduce(_) | OpClass::Window(_) | OpClass::Contraction(_))),
+        ) => fold_kernels::by_thread(&site, anchor, threads, vector),
+        (
+            &Schedule::FoldBlock { threads, rows, vector },
+            Some((anchor, OpClass::Reduce(_) | OpClass::Window(_) | OpClass::Contraction(_))),
+        ) => fold_kernels::by_block(&site, anchor, threads, rows, vector),
+        (
+            &Schedule::FoldSplit { threads, vector, parts },
+            Some((anchor, OpClass::Reduce(_) | OpClass::Window(_) | OpClass::Contraction(_))),
+        ) => fold_kernels::by_parts(&site, anchor, threads, vector, parts),
+        (&Schedule::Scan { threads, items }, Some((anchor, OpClass::Scan(form)))) => {
+            scan::lower(&site, anchor, *form, threads, items)
+        }
+        (
+            &Schedule::Tile { block_m, block_n, block_k, thread_m, thread_n },
+            Some((anchor, OpClass::Contraction(form))),
+        ) => {
+            let sizes = tile::Sizes { block_m, block_n, block_k, thread_m, thread_n };
+            tile::lower(&site, anchor, *form, sizes)
+        }
+        (schedule, _) => {
+            let reason = format!("the schedule {schedule:?} is none for a {} region", region.class());
+            Err(site.error(site.body.outputs()[0].value, reason))
+        }
+    }
+}
+
+/// A launch group of one kernel.
+fn single(kernel: Kernel, launch: Launch) -> LoweredRegion {
+    LoweredRegion { kernels: vec![kernel], launches: vec![launch], workspaces: Vec::new() }
+}

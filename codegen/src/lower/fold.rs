@@ -1,0 +1,346 @@
+//! Reductions, windows and contractions seen as one thing: a fold of lifted elements for each element
+//! of the result.
+
+use fornax_ir::op::{
+    AxisRole, ContractionForm, OpClass, OperandMap, ReduceForm, Reducer, WindowCount, WindowForm,
+};
+use fornax_ir::{BinaryFn, DType, Dim, IndexExpr, NodeId, Scalar, ScalarExpr};
+
+use super::CodegenError;
+use super::emit::Emitter;
+use super::index::{Index, IndexSpace, Mask};
+use super::site::{Site, functions, uses};
+use crate::kernel::{KernelBuilder, ValueId};
+
+/// What an anchor folds.
+#[derive(Debug)]
+pub(super) struct Folding {
+    /// The anchor.
+    pub node: NodeId,
+    /// Sizes that the result's elements are counted by, row-major.
+    pub outer: Vec<Dim>,
+    /// Sizes that the folded elements are counted by, row-major.
+    pub inner: Vec<Dim>,
+    /// How accumulators start and are put together. A count of elements, if one is kept, is the last.
+    init: Vec<Scalar>,
+    combine: Vec<ScalarExpr>,
+    finish: ScalarExpr,
+    elements: Elements,
+    count: Count,
+}
+
+/// Where the folded elements come from.
+#[derive(Debug)]
+enum Elements {
+    /// An operand at an index over the outer and then the inner axes.
+    Operand { operand: NodeId, index: Vec<IndexExpr>, lift: Vec<ScalarExpr>, position: IndexExpr },
+    /// Products of two operands. The maps are over the contraction's own axes: `axes` says which
+    /// outer or inner one each is.
+    Products { operands: [NodeId; 2], maps: Box<[OperandMap; 2]>, axes: Vec<usize> },
+}
+
+/// What `finish` gets as the number of elements.
+#[derive(Debug)]
+enum Count {
+    /// It does not ask.
+    Unused,
+    /// A number that is known.
+    Known(Dim),
+    /// Counted: those with an index within bounds, per axis of the operand.
+    Within(Vec<(Dim, Dim)>),
+}
+
+impl Folding {
+    /// What a reduce, window or contraction node folds.
+    pub fn new(site: &Site<'_>, node: NodeId) -> Result<Folding, CodegenError> {
+        match site.body.node(node).op.class() {
+            OpClass::Reduce(form) => Ok(Folding::reduce(site, node, site.with_ctx(node, form))),
+            OpClass::Window(form) => Ok(Folding::window(site, node, site.with_ctx(node, form))),
+            OpClass::Contraction(form) => {
+                Ok(Folding::contraction(site, node, site.with_ctx(node, form)))
+            }
+            class => Err(site.error(node, format!("a {} is no fold", class.name()))),
+        }
+    }
+
+    fn reduce(site: &Site<'_>, node: NodeId, form: ReduceForm) -> Folding {
+        let operand = site.body.operands(node)[0];
+        let shape = &site.body.ty(operand).shape;
+        let outer = site.body.ty(node).shape.to_vec();
+        let (mut kept, mut folded) = (0, outer.len());
+        let mut index = Vec::new();
+        for axis in 0..shape.len() {
+            if form.axes.contains(&axis) {
+                index.push(IndexExpr::axis(folded));
+                folded += 1;
+                kept += usize::from(form.keepdims);
+            } else {
+                index.push(IndexExpr::axis(kept));
+                kept += 1;
+            }
+        }
+        let inner: Vec<Dim> = form.axes.iter().map(|&axis| shape[axis].clone()).collect();
+        let count = Count::Known(inner.iter().product());
+        let position = IndexExpr::axis(outer.len());
+        Folding::of_operand(node, operand, (outer, inner), (index, position), form.reducer, count)
+    }
+
+    fn window(site: &Site<'_>, node: NodeId, form: WindowForm) -> Folding {
+        let operand = site.body.operands(node)[0];
+        let outer = site.body.ty(node).shape.to_vec();
+        let bounds = match form.count {
+            WindowCount::Within(bounds) => bounds,
+            WindowCount::Inside => {
+                let sizes = site.body.ty(operand).shape.iter();
+                sizes.map(|size| (Dim::constant(0), size.clone())).collect()
+            }
+        };
+        let maps = (form.index, form.position);
+        let count = Count::Within(bounds);
+        Folding::of_operand(node, operand, (outer, form.window), maps, form.reducer, count)
+    }
+
+    fn of_operand(
+        node: NodeId,
+        operand: NodeId,
+        (outer, inner): (Vec<Dim>, Vec<Dim>),
+        (index, position): (Vec<IndexExpr>, IndexExpr),
+        reducer: Reducer,
+        count: Count,
+    ) -> Folding {
+        let Reducer { mut init, lift, mut combine, finish } = reducer;
+        let count = if uses(&finish, init.len()) { count } else { Count::Unused };
+        if let Count::Within(_) = count {
+            (init, combine) = with_counter(init, &combine);
+        }
+        let elements = Elements::Operand { operand, index, lift, position };
+        Folding { node, outer, inner, init, combine, finish, elements, count }
+    }
+
+    fn contraction(site: &Site<'_>, node: NodeId, form: ContractionForm) -> Folding {
+        let operands = site.body.operands(node);
+        let (order, inner) = axis_order(site, node, &form);
+        let outer = order.iter().map(|&axis| form.axes[axis].0.clone()).collect();
+        let mut axes = vec![0; form.axes.len()];
+        for (position, &axis) in order.iter().chain(&inner).enumerate() {
+            axes[axis] = position;
+        }
+        let inner = inner.iter().map(|&axis| form.axes[axis].0.clone()).collect();
+        let dtype = site.body.ty(node).dtype;
+        let [sum, addend] = [0, 1].map(ScalarExpr::arg);
+        let finish = if form.accumulator == dtype { sum.clone() } else { sum.clone().cast(dtype) };
+        Folding {
+            node,
+            outer,
+            inner,
+            init: vec![Scalar::new(form.accumulator, 0.0)],
+            combine: vec![sum + addend],
+            finish,
+            elements: Elements::Products {
+                operands: [operands[0], operands[1]],
+                maps: Box::new([form.lhs, form.rhs]),
+                axes,
+            },
+            count: Count::Unused,
+        }
+    }
+
+    /// The index in the result of an outer position.
+    pub fn result_index(&self, site: &Site<'_>, space: &IndexSpace<'_>, outer: &[Index]) -> Vec<Index> {
+        match &self.elements {
+            Elements::Operand { .. } => outer.to_vec(),
+            Elements::Products { axes, .. } => {
+                let OpClass::Contraction(form) = site.body.node(self.node).op.class() else {
+                    unreachable!("invariant: products are a contraction's")
+                };
+                let form = site.with_ctx(self.node, form);
+                let own: Vec<Index> =
+                    axes.iter().map(|&at| outer.get(at).cloned().unwrap_or_default()).collect();
+                form.out.iter().map(|expr| space.compose(expr, &own, &[])).collect()
+            }
+        }
+    }
+
+    /// The accumulators' types.
+    pub fn accumulators(&self) -> impl Iterator<Item = DType> {
+        self.init.iter().map(|number| number.dtype())
+    }
+
+    /// The accumulators' neutral elements.
+    pub fn neutral(&self) -> impl Iterator<Item = Scalar> {
+        self.init.iter().copied()
+    }
+
+    /// The accumulators at the start, in every element of the tile.
+    pub fn initial(&self, emitter: &Emitter<'_>, b: &mut KernelBuilder) -> Vec<ValueId> {
+        self.init.iter().map(|&number| emitter.full(b, number)).collect()
+    }
+
+    /// Folds one element into the accumulators. Where `mask` does not hold, the result is arbitrary;
+    /// where `limits` does not hold, no element is folded.
+    pub fn step(
+        &self,
+        emitter: &mut Emitter<'_>,
+        b: &mut KernelBuilder,
+        (outer, inner): (&[Index], &[Index]),
+        (mask, limits): (&Mask, &Mask),
+        sums: &[ValueId],
+    ) -> Result<Vec<ValueId>, CodegenError> {
+        let axes: Vec<Index> = outer.iter().chain(inner).cloned().collect();
+        let lifted = match &self.elements {
+            Elements::Products { operands, maps, axes: order } => {
+                let own: Vec<Index> = order.iter().map(|&at| axes[at].clone()).collect();
+                let dtype = self.init[0].dtype();
+                let masks = (mask, limits);
+                let x = emitter.pull_factor(b, (operands[0], &maps[0]), &own, masks, dtype)?;
+                let y = emitter.pull_factor(b, (operands[1], &maps[1]), &own, masks, dtype)?;
+                let sum = emitter.add_product(b, x, y, sums[0]);
+                return Ok(vec![emitter.spread(b, sum)]);
+            }
+            Elements::Operand { operand, index, lift, position } => {
+                let at = emitter.mapped(b, index, &axes, &[], mask)?;
+                self.lift(emitter, b, (*operand, &at), (lift, position, &axes), (mask, limits))?
+            }
+        };
+        Ok(self.combine(emitter, b, sums, &lifted))
+    }
+
+    fn lift(
+        &self,
+        emitter: &mut Emitter<'_>,
+        b: &mut KernelBuilder,
+        (operand, at): (NodeId, &[Index]),
+        (lift, position, axes): (&[ScalarExpr], &IndexExpr, &[Index]),
+        (mask, limits): (&Mask, &Mask),
+    ) -> Result<Vec<ValueId>, CodegenError> {
+        let shape = &emitter.site.body.ty(operand).shape;
+        let bounds = shape.iter().map(|size| (Dim::constant(0), size.clone()));
+        let guards = within(&emitter.space, at, bounds).into_iter().chain(limits.clone());
+        let guards: Mask = guards.collect();
+        let reached = mask.union(&guards).cloned().collect();
+        let mut args = vec![emitter.pull(b, operand, at, &reached)?];
+        if lift.iter().any(|expr| uses(expr, 1)) {
+            let position = emitter.space.compose(position, axes, &[]);
+            let position = emitter.index(b, &position);
+            args.push(b.cast(DType::I64, position));
+        }
+        let args = emitter.unified(b, &args);
+        let mut lifted: Vec<ValueId> = lift.iter().map(|expr| b.evaluate(expr, &args)).collect();
+        if let Some(holds) = emitter.mask(b, &guards) {
+            for (value, &neutral) in lifted.iter_mut().zip(&self.init) {
+                *value = emitter.select_or(b, holds, *value, neutral);
+            }
+        }
+        if let Count::Within(bounds) = &self.count {
+            let counted = within(&emitter.space, at, bounds.iter().cloned());
+            let counted: Mask = counted.union(limits).cloned().collect();
+            let one = b.int(DType::I64, 1);
+            lifted.push(match emitter.mask(b, &counted) {
+                Some(holds) => emitter.select_or(b, holds, one, Scalar::Int(DType::I64, 0)),
+                None => one,
+            });
+        }
+        Ok(lifted)
+    }
+
+    /// Puts two sets of accumulators together; the first one's elements come earlier.
+    pub fn combine(
+        &self,
+        emitter: &Emitter<'_>,
+        b: &mut KernelBuilder,
+        first: &[ValueId],
+        second: &[ValueId],
+    ) -> Vec<ValueId> {
+        let args: Vec<ValueId> =
+            first.iter().chain(second).map(|&value| emitter.spread(b, value)).collect();
+        self.combine.iter().map(|expr| b.evaluate(expr, &args)).collect()
+    }
+
+    /// Folds the tile along one of its dimensions.
+    pub fn reduce_tile(&self, b: &mut KernelBuilder, dim: u32, sums: &[ValueId]) -> Vec<ValueId> {
+        b.reduce(dim, sums, &self.combine)
+    }
+
+    /// The result from the accumulators.
+    pub fn finish(&self, emitter: &mut Emitter<'_>, b: &mut KernelBuilder, sums: &[ValueId]) -> ValueId {
+        let mut args = sums.to_vec();
+        if let Count::Known(count) = &self.count {
+            let count = emitter.size(b, count);
+            args.push(b.cast(DType::I64, count));
+        }
+        let args = emitter.unified(b, &args);
+        b.evaluate(&self.finish, &args)
+    }
+
+    /// Arithmetic operations of the whole fold.
+    pub fn flops(&self) -> Dim {
+        let each = match &self.elements {
+            Elements::Products { .. } => 2,
+            Elements::Operand { lift, .. } => {
+                lift.iter().chain(&self.combine).map(functions).sum::<usize>().max(1)
+            }
+        };
+        self.outer.iter().chain(&self.inner).product::<Dim>() * Dim::from(each)
+    }
+}
+
+/// The conditions that each index lies within its bounds.
+fn within(
+    space: &IndexSpace<'_>,
+    index: &[Index],
+    bounds: impl Iterator<Item = (Dim, Dim)>,
+) -> Mask {
+    let pairs = index.iter().zip(bounds);
+    pairs.filter_map(|(index, (low, high))| space.within(index, &low, &high)).collect()
+}
+
+/// Accumulators with one more that adds up a count.
+fn with_counter(mut init: Vec<Scalar>, combine: &[ScalarExpr]) -> (Vec<Scalar>, Vec<ScalarExpr>) {
+    let count = init.len();
+    init.push(Scalar::Int(DType::I64, 0));
+    let mut combine: Vec<ScalarExpr> =
+        combine.iter().map(|expr| shifted(expr, count)).collect();
+    combine.push(ScalarExpr::arg(count).binary(BinaryFn::Add, ScalarExpr::arg(2 * count + 1)));
+    (init, combine)
+}
+
+/// The expression with arguments from `from` on moved up by one.
+fn shifted(expr: &ScalarExpr, from: usize) -> ScalarExpr {
+    let inner = |expr: &ScalarExpr| Box::new(shifted(expr, from));
+    match expr {
+        ScalarExpr::Arg(index) => ScalarExpr::Arg(index + usize::from(*index >= from)),
+        ScalarExpr::Const(number) => ScalarExpr::Const(*number),
+        ScalarExpr::Unary(function, x) => ScalarExpr::Unary(*function, inner(x)),
+        ScalarExpr::Binary(function, x, y) => ScalarExpr::Binary(*function, inner(x), inner(y)),
+        ScalarExpr::Select(c, x, y) => ScalarExpr::Select(inner(c), inner(x), inner(y)),
+        ScalarExpr::Cast(dtype, x) => ScalarExpr::Cast(*dtype, inner(x)),
+    }
+}
+
+/// The axes of a contraction: those of the result, the one with the largest step in the result first,
+/// and the inner ones in their order.
+pub(super) fn axis_order(
+    site: &Site<'_>,
+    node: NodeId,
+    form: &ContractionForm,
+) -> (Vec<usize>, Vec<usize>) {
+    let mut space = IndexSpace::new(site.dims);
+    let vars: Vec<_> = form.axes.iter().map(|(size, _)| space.add_var(size)).collect();
+    let axes: Vec<Index> = vars.iter().map(|&var| Index::var(var)).collect();
+    let index: Vec<Index> = form.out.iter().map(|expr| space.compose(expr, &axes, &[])).collect();
+    let offset = space.linearize(&index, &site.body.ty(node).shape);
+    let mut outer: Vec<usize> = Vec::new();
+    for axis in (0..form.axes.len()).filter(|&axis| form.axes[axis].1 != AxisRole::Inner) {
+        let step = offset.step(vars[axis]);
+        let after = outer.iter().position(|&other| {
+            let other = offset.step(vars[other]);
+            match (&step, &other) {
+                (Some(step), Some(other)) => !step.is(0) && space.is_positive(&(step - other)),
+                _ => false,
+            }
+        });
+        outer.insert(after.unwrap_or(outer.len()), axis);
+    }
+    let inner = (0..form.axes.len()).filter(|&axis| form.axes[axis].1 == AxisRole::Inner).collect();
+    (outer, inner)
+}

@@ -1,0 +1,213 @@
+//! What lowering knows of the region at hand.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fornax_ir::op::{OpClass, OpCtx, SourceKind};
+use fornax_ir::plan::Region;
+use fornax_ir::{Dim, DimRange, Graph, NodeId, ScalarExpr, SourceMap, Symbol, Type};
+
+use super::CodegenError;
+
+/// A region with what is looked up often.
+#[derive(Debug)]
+pub(super) struct Site<'a> {
+    pub region: &'a Region,
+    pub body: &'a Graph,
+    pub dims: &'a BTreeMap<Symbol, DimRange>,
+    pub anchor: Option<NodeId>,
+    sources: &'a SourceMap,
+    operands: BTreeMap<NodeId, usize>,
+    /// Nodes whose value depends on the anchor's.
+    after_anchor: BTreeSet<NodeId>,
+}
+
+impl<'a> Site<'a> {
+    /// Looks a region up and checks that it is legal (see [`super::lower`]).
+    pub fn new(
+        region: &'a Region,
+        dims: &'a BTreeMap<Symbol, DimRange>,
+    ) -> Result<Site<'a>, CodegenError> {
+        let body = &region.body;
+        let operands = body.inputs().iter().enumerate().map(|(i, &id)| (id, i)).collect();
+        let mut site = Site {
+            region,
+            body,
+            dims,
+            anchor: region.anchor(),
+            sources: &body.sources,
+            operands,
+            after_anchor: BTreeSet::new(),
+        };
+        site.check()?;
+        Ok(site)
+    }
+
+    fn check(&mut self) -> Result<(), CodegenError> {
+        let Some(first) = self.body.outputs().first() else {
+            let reason = "the region has no output".to_owned();
+            return Err(self.error_at("region", Vec::new(), reason));
+        };
+        let shape = match self.anchor {
+            Some(anchor) => &self.body.ty(anchor).shape,
+            None => &self.body.ty(first.value).shape,
+        };
+        for output in self.body.outputs() {
+            let ty = self.body.ty(output.value);
+            if ty.shape != *shape {
+                let reason = format!("output `{}` is {ty}, not of shape {shape}", output.name);
+                return Err(self.error(output.value, reason));
+            }
+        }
+        let Some(anchor) = self.anchor else { return Ok(()) };
+        self.after_anchor.insert(anchor);
+        for id in self.body.in_order() {
+            let uses = |operand: NodeId| self.after_anchor.contains(&operand);
+            if self.body.operands(id).into_iter().any(uses) {
+                if !matches!(self.body.node(id).op.class(), OpClass::Pointwise(_)) {
+                    let reason = "only pointwise operators may use the result of the region's \
+                                  reduction, scan, window or contraction";
+                    return Err(self.error(id, reason));
+                }
+                self.after_anchor.insert(id);
+            }
+        }
+        Ok(())
+    }
+
+    /// The error that the region cannot be lowered because of a node.
+    pub fn error(&self, node: NodeId, reason: impl Into<String>) -> CodegenError {
+        let node = self.body.node(node);
+        let names = match self.sources_hold(node) {
+            true => self.sources.names(&node.loc),
+            false => Vec::new(),
+        };
+        self.error_at(node.op.name(), names, reason.into())
+    }
+
+    /// Whether the body's source map is the one that the node's locations belong to; a region's body
+    /// may leave it to the plan.
+    fn sources_hold(&self, node: &fornax_ir::Node) -> bool {
+        node.loc.iter().all(|loc| self.sources.contains(loc))
+    }
+
+    fn error_at(
+        &self,
+        op: &str,
+        sources: Vec<std::sync::Arc<str>>,
+        reason: String,
+    ) -> CodegenError {
+        let region = self.region.name.clone();
+        CodegenError::Region { region, op: op.to_owned(), sources, reason }
+    }
+
+    /// Calls `look` with the context that an op's functions take.
+    pub fn with_ctx<T>(&self, node: NodeId, look: impl FnOnce(&OpCtx<'_>) -> T) -> T {
+        let operands = self.body.operand_types(node);
+        look(&OpCtx { attrs: &self.body.node(node).attrs, operands: &operands })
+    }
+
+    /// The number of the operand that an input node stands for.
+    pub fn operand_of(&self, node: NodeId) -> Option<usize> {
+        self.operands.get(&node).copied()
+    }
+
+    /// The type of an operand.
+    pub fn operand_type(&self, operand: usize) -> &'a Type {
+        self.body.ty(self.body.inputs()[operand])
+    }
+
+    /// The type of a result.
+    pub fn output_type(&self, output: usize) -> &'a Type {
+        self.body.ty(self.body.outputs()[output].value)
+    }
+
+    /// The shape of all results.
+    pub fn shape(&self) -> &'a [Dim] {
+        &self.output_type(0).shape
+    }
+
+    /// A name for the region's kernels that tells its operators.
+    pub fn kernel_name(&self, part: &str) -> String {
+        const LONGEST: usize = 60;
+        let mut name = self.region.name.clone();
+        for id in self.body.in_order() {
+            let node = self.body.node(id);
+            if !matches!(node.op.class(), OpClass::Source(_) | OpClass::Movement(_)) {
+                name = format!("{name}_{}", node.op);
+            }
+        }
+        name = name
+            .to_lowercase()
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
+            .take(LONGEST - part.len())
+            .collect();
+        name + part
+    }
+
+    /// Bytes of the operands that are read and of the results.
+    pub fn bytes(&self) -> Dim {
+        let used = self.live();
+        let inputs = self.body.inputs().iter().filter(|id| used.contains(id));
+        let read: Dim = inputs.map(|&id| self.body.ty(id).bytes()).sum();
+        read + self.output_bytes()
+    }
+
+    /// Bytes of the results.
+    pub fn output_bytes(&self) -> Dim {
+        self.body.outputs().iter().map(|output| self.body.ty(output.value).bytes()).sum()
+    }
+
+    /// Functions that the pointwise operators of the region apply, each at every element of its result.
+    pub fn pointwise_flops(&self) -> Dim {
+        self.live()
+            .into_iter()
+            .filter_map(|id| match self.body.node(id).op.class() {
+                OpClass::Pointwise(body) => {
+                    let count = self.with_ctx(id, |ctx| functions(&body(ctx)));
+                    Some(self.body.ty(id).shape.elements() * Dim::from(count))
+                }
+                _ => None,
+            })
+            .sum()
+    }
+
+    /// Nodes that an output depends on.
+    fn live(&self) -> BTreeSet<NodeId> {
+        let mut live = BTreeSet::new();
+        let mut queue: Vec<NodeId> = self.body.outputs().iter().map(|o| o.value).collect();
+        while let Some(id) = queue.pop() {
+            if live.insert(id) {
+                queue.extend(self.body.operands(id));
+            }
+        }
+        live
+    }
+
+    /// Whether a node is an operand of the region.
+    pub fn is_input(&self, node: NodeId) -> bool {
+        matches!(self.body.node(node).op.class(), OpClass::Source(SourceKind::Input))
+    }
+}
+
+/// The number of functions that an expression applies; conversions do not count.
+pub(super) fn functions(expr: &ScalarExpr) -> usize {
+    match expr {
+        ScalarExpr::Arg(_) | ScalarExpr::Const(_) => 0,
+        ScalarExpr::Cast(_, x) => functions(x),
+        ScalarExpr::Unary(_, x) => 1 + functions(x),
+        ScalarExpr::Binary(_, a, b) => 1 + functions(a) + functions(b),
+        ScalarExpr::Select(c, a, b) => 1 + functions(c) + functions(a) + functions(b),
+    }
+}
+
+/// Whether an expression uses an argument.
+pub(super) fn uses(expr: &ScalarExpr, arg: usize) -> bool {
+    match expr {
+        ScalarExpr::Arg(index) => *index == arg,
+        ScalarExpr::Const(_) => false,
+        ScalarExpr::Cast(_, x) | ScalarExpr::Unary(_, x) => uses(x, arg),
+        ScalarExpr::Binary(_, a, b) => uses(a, arg) || uses(b, arg),
+        ScalarExpr::Select(c, a, b) => uses(c, arg) || uses(a, arg) || uses(b, arg),
+    }
+}
