@@ -266,7 +266,11 @@ impl Analysis<'_> {
             1 => {
                 let run = facts.run.min(leading(false));
                 let all = to.registers.iter().all(|mode| !repeats(mode.dim));
-                let equal = if all || facts.equal == ALL { facts.equal } else { facts.equal.min(leading(false)) };
+                let equal = if all || facts.equal == ALL {
+                    facts.equal
+                } else {
+                    facts.equal.min(leading(false))
+                };
                 Facts { run, equal, divisor: facts.divisor_of(run) }
             }
             _ if facts.equal == ALL => Facts { run: 1, equal: ALL, divisor: every },
@@ -277,7 +281,8 @@ impl Analysis<'_> {
     /// The most registers that an access can move at once.
     fn width(&self, memory: Memory, offset: ValueId, mask: Option<ValueId>) -> u32 {
         let Some(layout) = self.ty(offset).layout() else { return 1 };
-        let size = self.kernel.memory_dtype(memory).map_or(ACCESS_BYTES, |dtype| dtype.size() as u32);
+        let size =
+            self.kernel.memory_dtype(memory).map_or(ACCESS_BYTES, |dtype| dtype.size() as u32);
         let mask = mask.map_or(ALL, |mask| self.facts(mask).equal);
         let run = self.facts(offset).aligned_run().min(mask);
         run.min(ACCESS_BYTES / size).min(power_of_two_in(layout.register_count().into()))

@@ -98,11 +98,7 @@ impl SourceMap {
         }
     }
 
-<<<<<<< HEAD
     /// Whether the location belongs to this map.
-=======
-    /// Whether the map has a node at a location.
->>>>>>> 5a25a50 (Lower regions to kernels)
     pub fn contains(&self, loc: Loc) -> bool {
         (loc.0 as usize) < self.nodes.len()
     }

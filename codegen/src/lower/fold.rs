@@ -146,7 +146,12 @@ impl Folding {
     }
 
     /// The index in the result of an outer position.
-    pub fn result_index(&self, site: &Site<'_>, space: &IndexSpace<'_>, outer: &[Index]) -> Vec<Index> {
+    pub fn result_index(
+        &self,
+        site: &Site<'_>,
+        space: &IndexSpace<'_>,
+        outer: &[Index],
+    ) -> Vec<Index> {
         match &self.elements {
             Elements::Operand { .. } => outer.to_vec(),
             Elements::Products { axes, .. } => {
@@ -262,7 +267,12 @@ impl Folding {
     }
 
     /// The result from the accumulators.
-    pub fn finish(&self, emitter: &mut Emitter<'_>, b: &mut KernelBuilder, sums: &[ValueId]) -> ValueId {
+    pub fn finish(
+        &self,
+        emitter: &mut Emitter<'_>,
+        b: &mut KernelBuilder,
+        sums: &[ValueId],
+    ) -> ValueId {
         let mut args = sums.to_vec();
         if let Count::Known(count) = &self.count {
             let count = emitter.size(b, count);
@@ -298,8 +308,7 @@ fn within(
 fn with_counter(mut init: Vec<Scalar>, combine: &[ScalarExpr]) -> (Vec<Scalar>, Vec<ScalarExpr>) {
     let count = init.len();
     init.push(Scalar::Int(DType::I64, 0));
-    let mut combine: Vec<ScalarExpr> =
-        combine.iter().map(|expr| shifted(expr, count)).collect();
+    let mut combine: Vec<ScalarExpr> = combine.iter().map(|expr| shifted(expr, count)).collect();
     combine.push(ScalarExpr::arg(count).binary(BinaryFn::Add, ScalarExpr::arg(2 * count + 1)));
     (init, combine)
 }

@@ -168,10 +168,11 @@ fn along_row<'a>(
     let whole = b.add(from, whole);
     let mut sums = sums.to_vec();
     if b.number(steps).is_none_or(|steps| steps.to_f64() > 0.0) {
-        sums = emitter.for_loop(b, (from, whole, width), &sums, UNROLL, |emitter, b, at, sums| {
-            let at = emitter.iterate(extent, Some(at), Some(1));
-            element(emitter, b, at, &Mask::new(), sums)
-        })?;
+        sums =
+            emitter.for_loop(b, (from, whole, width), &sums, UNROLL, |emitter, b, at, sums| {
+                let at = emitter.iterate(extent, Some(at), Some(1));
+                element(emitter, b, at, &Mask::new(), sums)
+            })?;
     }
     if b.number(whole).is_none() || b.number(whole) != b.number(to) {
         sums = emitter.for_loop(b, (whole, to, width), &sums, 1, |emitter, b, at, sums| {
@@ -234,10 +235,8 @@ pub(super) fn by_parts(
     let folding = Folding::new(site, anchor)?;
     let total: Dim = folding.outer.iter().product();
     let slices = &total * &Dim::constant(parts.into());
-    let workspaces: Vec<Workspace> = folding
-        .accumulators()
-        .map(|dtype| Workspace { dtype, elements: slices.clone() })
-        .collect();
+    let workspaces: Vec<Workspace> =
+        folding.accumulators().map(|dtype| Workspace { dtype, elements: slices.clone() }).collect();
     let (slice_kernel, mut slice_launch) = fold_slices(site, &folding, threads, vector, parts)?;
     let (part_kernel, mut part_launch) = fold_parts(site, &folding, threads, parts)?;
     let moved: Dim = workspaces.iter().map(|w| &w.elements * &Dim::from(w.dtype.size())).sum();
@@ -272,7 +271,8 @@ fn fold_slices(
         emitter.set_tile(&layout);
         let block = emitter.block(b);
         let block = Index::var(emitter.iterate(&slices, Some(block), None));
-        let place = emitter.space.delinearize(&block, &[total.clone(), Dim::constant(parts.into())]);
+        let place =
+            emitter.space.delinearize(&block, &[total.clone(), Dim::constant(parts.into())]);
         let outer = emitter.space.delinearize(&place[0], &folding.outer);
         let part = emitter.index(b, &place[1]);
         let (slice, end) = (emitter.size(b, &slice), emitter.size(b, &length));
@@ -320,9 +320,13 @@ fn fold_parts(
         };
         let sums = folding.initial(emitter, b);
         let sums = along_row(emitter, b, &stretch, &sums, &|emitter, b, at, limits, sums| {
-            let at = emitter.space.linearize(&[row.clone(), Index::var(at)], &[total.clone(), count.clone()]);
+            let at = emitter
+                .space
+                .linearize(&[row.clone(), Index::var(at)], &[total.clone(), count.clone()]);
             let mut partial = Vec::new();
-            for (number, (neutral, dtype)) in folding.neutral().zip(folding.accumulators()).enumerate() {
+            for (number, (neutral, dtype)) in
+                folding.neutral().zip(folding.accumulators()).enumerate()
+            {
                 let memory = emitter.array(b, Array::WorkspaceIn(number, dtype));
                 partial.push(emitter.load(b, memory, &at, limits, neutral));
             }

@@ -216,15 +216,13 @@ impl<'a> IndexSpace<'a> {
         IndexSpace { dims, vars: Vec::new() }
     }
 
-    /// Ranges of the symbolic sizes.
-    pub fn dims(&self) -> &'a BTreeMap<Symbol, DimRange> {
-        self.dims
-    }
-
     /// A variable with values in `0..extent`.
     pub fn add_var(&mut self, extent: &Dim) -> Var {
         let last = extent - &Dim::constant(1);
-        self.push(VarFacts { bounds: (Some(Dim::constant(0)), Some(last)), depends: BTreeSet::new() })
+        self.push(VarFacts {
+            bounds: (Some(Dim::constant(0)), Some(last)),
+            depends: BTreeSet::new(),
+        })
     }
 
     /// A number without known bounds that depends on `index`: one that is loaded from there, or one that
@@ -257,8 +255,8 @@ impl<'a> IndexSpace<'a> {
     }
 
     /// Those conditions of a mask that decide whether an index is valid: the ones that share a variable
-    /// with it, directly or through one another. The others hold or fail whatever the index is, so an
-    /// access at the index is in bounds without them.
+    /// with it, directly or through one another, and those without variables. The others hold or fail
+    /// whatever the index is, so an access at the index is in bounds without them.
     pub fn relevant(&self, mask: &Mask, index: &Index) -> Mask {
         let mut vars = self.vars_of(std::iter::once(index));
         let mut kept = Mask::new();
@@ -266,7 +264,7 @@ impl<'a> IndexSpace<'a> {
             let count = kept.len();
             for condition in mask {
                 let own = self.vars_of(condition.tested());
-                if !kept.contains(condition) && !own.is_disjoint(&vars) {
+                if !kept.contains(condition) && (own.is_empty() || !own.is_disjoint(&vars)) {
                     vars.extend(own);
                     kept.insert(condition.clone());
                 }
@@ -370,7 +368,10 @@ impl<'a> IndexSpace<'a> {
             let scaled = coefficient * by;
             // c * by * (x div by) + c * (x mod by) = c * x
             let whole = !quotient.terms.is_empty()
-                && quotient.terms.iter().all(|(term, k)| sum.terms.get(term) == Some(&(k * &scaled)));
+                && quotient
+                    .terms
+                    .iter()
+                    .all(|(term, k)| sum.terms.get(term) == Some(&(k * &scaled)));
             if whole {
                 let mut next = sum.clone();
                 next.accumulate(term.clone(), -coefficient);
@@ -514,7 +515,12 @@ impl<'a> IndexSpace<'a> {
     ///
     /// # Panics
     /// When an element is missing.
-    pub fn compose(&self, expr: &IndexExpr, axes: &[Index], loaded: &[(IndexExpr, Index)]) -> Index {
+    pub fn compose(
+        &self,
+        expr: &IndexExpr,
+        axes: &[Index],
+        loaded: &[(IndexExpr, Index)],
+    ) -> Index {
         let compose = |expr: &IndexExpr| self.compose(expr, axes, loaded);
         match expr {
             IndexExpr::Axis(axis) => axes[*axis].clone(),
@@ -536,8 +542,11 @@ impl<'a> IndexSpace<'a> {
     pub fn within(&self, value: &Index, low: &Dim, high: &Dim) -> Option<Condition> {
         let low = (!self.at_least(value, low)).then(|| low.clone());
         let high = (!self.below(value, high)).then(|| high.clone());
-        (low.is_some() || high.is_some())
-            .then(|| Condition::Within { value: value.clone(), low, high })
+        (low.is_some() || high.is_some()).then(|| Condition::Within {
+            value: value.clone(),
+            low,
+            high,
+        })
     }
 
     /// Whether a guard whose value is `value` can never hold.
@@ -558,8 +567,10 @@ impl<'a> IndexSpace<'a> {
             Guard::Within { low, high, .. } => self.within(value, low, high),
             Guard::Divisible { divisor, .. } => {
                 let rest = self.modulo(value, divisor);
-                (!rest.as_size().is_some_and(|size| size.is(0)))
-                    .then(|| Condition::Divisible { value: value.clone(), divisor: divisor.clone() })
+                (!rest.as_size().is_some_and(|size| size.is(0))).then(|| Condition::Divisible {
+                    value: value.clone(),
+                    divisor: divisor.clone(),
+                })
             }
         }
     }
@@ -613,7 +624,10 @@ mod tests {
     fn parts_of_an_axis_stay_linear() {
         let none = BTreeMap::new();
         let mut space = IndexSpace::new(&none);
-        let (i, j) = (Index::var(space.add_var(&Dim::constant(10))), Index::var(space.add_var(&Dim::constant(4))));
+        let (i, j) = (
+            Index::var(space.add_var(&Dim::constant(10))),
+            Index::var(space.add_var(&Dim::constant(4))),
+        );
         let x = space.add(&space.scale(&i, &Dim::constant(4)), &j);
         assert_eq!(space.floor_div(&x, &Dim::constant(4)), i);
         assert_eq!(space.modulo(&x, &Dim::constant(4)), j);
@@ -652,7 +666,9 @@ mod tests {
                     3 => IndexExpr::Mod(Box::new(a), k),
                     4 => IndexExpr::Min(Box::new(a), Box::new(b)),
                     5 => IndexExpr::Max(Box::new(a), Box::new(b)),
-                    _ => IndexExpr::Add(Box::new(a), Box::new(IndexExpr::Size(k - Dim::constant(4)))),
+                    _ => {
+                        IndexExpr::Add(Box::new(a), Box::new(IndexExpr::Size(k - Dim::constant(4))))
+                    }
                 };
                 let axes = vars.map(Index::var);
                 let index = space.compose(&expr, &axes, &[]);

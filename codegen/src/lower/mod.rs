@@ -124,7 +124,8 @@ pub fn lower(
             tile::lower(&site, anchor, *form, sizes)
         }
         (schedule, _) => {
-            let reason = format!("the schedule {schedule:?} is none for a {} region", region.class());
+            let reason =
+                format!("the schedule {schedule:?} is none for a {} region", region.class());
             Err(site.error(site.body.outputs()[0].value, reason))
         }
     }

@@ -120,7 +120,9 @@ impl Emitter<'_> {
                 Some(number) => Ok(b.constant(number)),
                 None => Err(self.site.error(node, "the constant has different elements")),
             },
-            SourceKind::Weight => Err(self.site.error(node, "a weight is no operand of the region")),
+            SourceKind::Weight => {
+                Err(self.site.error(node, "a weight is no operand of the region"))
+            }
         }
     }
 
@@ -183,7 +185,8 @@ impl Emitter<'_> {
         let mut conditions = Mask::new();
         for guard in guards {
             let (Guard::Within { value, .. } | Guard::Divisible { value, .. }) = guard;
-            let value = self.mapped(b, std::slice::from_ref(value), axes, operands, mask)?.remove(0);
+            let value =
+                self.mapped(b, std::slice::from_ref(value), axes, operands, mask)?.remove(0);
             if self.space.never(guard, &value) {
                 return Ok(None);
             }

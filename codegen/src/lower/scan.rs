@@ -35,11 +35,15 @@ pub(super) fn lower(
         let block = emitter.block(b);
         let row = emitter.iterate(&total, Some(block), None);
         let row = emitter.space.delinearize(&Index::var(row), &rows);
-        let start: Vec<ValueId> =
-            form.reducer.init.iter().map(|&number| {
+        let start: Vec<ValueId> = form
+            .reducer
+            .init
+            .iter()
+            .map(|&number| {
                 let number = b.constant(number);
                 b.splat(number, &layout.dropped(0))
-            }).collect();
+            })
+            .collect();
         let ends = (b.int(emitter.index_dtype, 0), emitter.size(b, length), width);
         emitter.for_loop(b, ends, &start, 1, |emitter, b, at, carried| {
             let at = emitter.iterate(length, Some(at), Some(0));

@@ -261,26 +261,27 @@ impl<'a> Product<'a> {
         emitter.set_tile(&self.tile);
         carried.push(emitter.full(b, Scalar::new(self.form.accumulator, 0.0)));
         let step = self.sizes.block_k;
-        let sums = emitter.for_loop(b, (first, end, step), &carried, 1, |emitter, b, at, carried| {
-            let number = b.binary_with(BinaryFn::Div, at, step.into());
-            let number = b.cast(DType::I32, number);
-            let buffer = b.binary_with(BinaryFn::Rem, number, self.buffers().into());
-            for (side, &fragment) in sides.iter().zip(carried) {
-                self.fill(b, side, buffer, fragment);
-            }
-            b.barrier();
-            let next = b.add_int(at, step.into());
-            let mut yields = Vec::new();
-            for side in sides {
-                yields.push(self.fetch(emitter, b, batch, side, next)?);
-            }
-            emitter.set_tile(&self.tile);
-            yields.push(self.multiply_tiles(emitter, b, sides, buffer, carried[2]));
-            if self.buffers() == 1 {
+        let sums =
+            emitter.for_loop(b, (first, end, step), &carried, 1, |emitter, b, at, carried| {
+                let number = b.binary_with(BinaryFn::Div, at, step.into());
+                let number = b.cast(DType::I32, number);
+                let buffer = b.binary_with(BinaryFn::Rem, number, self.buffers().into());
+                for (side, &fragment) in sides.iter().zip(carried) {
+                    self.fill(b, side, buffer, fragment);
+                }
                 b.barrier();
-            }
-            Ok(yields)
-        })?;
+                let next = b.add_int(at, step.into());
+                let mut yields = Vec::new();
+                for side in sides {
+                    yields.push(self.fetch(emitter, b, batch, side, next)?);
+                }
+                emitter.set_tile(&self.tile);
+                yields.push(self.multiply_tiles(emitter, b, sides, buffer, carried[2]));
+                if self.buffers() == 1 {
+                    b.barrier();
+                }
+                Ok(yields)
+            })?;
         Ok(sums[2])
     }
 
