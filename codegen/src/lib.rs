@@ -5,6 +5,7 @@ mod error;
 pub mod kernel;
 mod llvm;
 pub mod lower;
+mod math;
 pub mod ptx;
 mod target;
 pub mod vectorize;

@@ -6,7 +6,9 @@ use inkwell::values::{BasicValueEnum, FloatValue, IntValue};
 use inkwell::{FloatPredicate, IntPredicate};
 
 use super::emitter::Emitter;
+use super::float_ops::LlvmFloat;
 use crate::CodegenError;
+use crate::math::single;
 
 impl<'c> Emitter<'c, '_> {
     /// A scalar expression over values of the given element types.
@@ -96,9 +98,33 @@ impl<'c> Emitter<'c, '_> {
         &mut self,
         function: UnaryFn,
         dtype: DType,
-        _x: FloatValue<'c>,
+        x: FloatValue<'c>,
     ) -> Result<BasicValueEnum<'c>, CodegenError> {
-        Err(self.unsupported(function, dtype))
+        let m = LlvmFloat { ir: &self.ir, ty: x.get_type() };
+        if dtype == DType::F64 {
+            return Err(self.unsupported(function, dtype));
+        }
+        let value = match function {
+            UnaryFn::Exp => single::exp(&m, x),
+            UnaryFn::Expm1 => single::expm1(&m, x),
+            UnaryFn::Log => single::log(&m, x),
+            UnaryFn::Log1p => single::log1p(&m, x),
+            UnaryFn::Sin => single::sin(&m, x),
+            UnaryFn::Cos => single::cos(&m, x),
+            UnaryFn::Tan => single::tan(&m, x),
+            UnaryFn::Asin => single::asin(&m, x),
+            UnaryFn::Acos => single::acos(&m, x),
+            UnaryFn::Atan => single::atan(&m, x),
+            UnaryFn::Sinh => single::sinh(&m, x),
+            UnaryFn::Cosh => single::cosh(&m, x),
+            UnaryFn::Tanh => single::tanh(&m, x),
+            UnaryFn::Asinh => single::asinh(&m, x),
+            UnaryFn::Acosh => single::acosh(&m, x),
+            UnaryFn::Atanh => single::atanh(&m, x),
+            UnaryFn::Erf => single::erf(&m, x),
+            _ => return Err(self.unsupported(function, dtype)),
+        };
+        Ok(value.into())
     }
 
     fn int_unary(
@@ -174,6 +200,22 @@ impl<'c> Emitter<'c, '_> {
             BinaryFn::Eq => return Ok(ir.fcompare(FloatPredicate::OEQ, a, b).into()),
             BinaryFn::Lt => return Ok(ir.fcompare(FloatPredicate::OLT, a, b).into()),
             BinaryFn::Le => return Ok(ir.fcompare(FloatPredicate::OLE, a, b).into()),
+            BinaryFn::Pow if dtype != DType::F64 => {
+                single::pow(&LlvmFloat { ir, ty: a.get_type() }, a, b)
+            }
+            BinaryFn::Rem if dtype != DType::F64 => {
+                single::fmod(&LlvmFloat { ir, ty: a.get_type() }, a, b)
+            }
+            BinaryFn::Mod if dtype != DType::F64 => {
+                let remainder = single::fmod(&LlvmFloat { ir, ty: a.get_type() }, a, b);
+                let zero = a.get_type().const_zero();
+                let below = ir.fcompare(FloatPredicate::OLT, remainder, zero);
+                let above = ir.fcompare(FloatPredicate::OGT, remainder, zero);
+                let divisor_below = ir.fcompare(FloatPredicate::OLT, b, zero);
+                let divisor_above = ir.fcompare(FloatPredicate::OGT, b, zero);
+                let differ = ir.or(ir.and(below, divisor_above), ir.and(above, divisor_below));
+                ir.select_float(differ, ir.fadd(remainder, b), remainder)
+            }
             _ => return Err(self.unsupported(function, dtype)),
         };
         Ok(value.into())

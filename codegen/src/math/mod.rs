@@ -1,0 +1,105 @@
+//! Our own expansions of the mathematical functions.
+//!
+//! Each function is written once over [`FloatOps`], the operations that a GPU executes with correct
+//! rounding, so the same formula emits PTX and runs on the host, where a test compares it with `f64`
+//! over the whole range of `f32`: at most 2 units in the last place, subnormal numbers, infinities, NaN
+//! and negative zero included. Common paths have no branches.
+//!
+//! The polynomials' coefficients are derived by `minimax.py` in this folder; the name of the function it
+//! fits stands at each of them.
+
+pub(crate) mod single;
+
+#[cfg(test)]
+mod host;
+#[cfg(test)]
+mod tests;
+
+/// Operations on numbers of one float width and the integers of the same width.
+///
+/// Float operations round to nearest even and treat subnormal numbers as numbers. Comparisons are false
+/// with NaN. Integers wrap; `shr` shifts zeros in, and shift counts are less than the width.
+pub(crate) trait FloatOps {
+    /// A float.
+    type Float: Copy;
+    /// An integer with as many bits.
+    type Int: Copy;
+    /// A truth value.
+    type Bool: Copy;
+
+    /// A number, rounded to the width.
+    fn float(&self, value: f64) -> Self::Float;
+    /// An integer constant.
+    fn int(&self, value: i64) -> Self::Int;
+
+    fn add(&self, a: Self::Float, b: Self::Float) -> Self::Float;
+    fn sub(&self, a: Self::Float, b: Self::Float) -> Self::Float;
+    fn mul(&self, a: Self::Float, b: Self::Float) -> Self::Float;
+    fn div(&self, a: Self::Float, b: Self::Float) -> Self::Float;
+    /// `a * b + c`, rounded once.
+    fn fma(&self, a: Self::Float, b: Self::Float, c: Self::Float) -> Self::Float;
+    fn neg(&self, a: Self::Float) -> Self::Float;
+    fn abs(&self, a: Self::Float) -> Self::Float;
+    fn sqrt(&self, a: Self::Float) -> Self::Float;
+    /// The nearest integer, ties to even.
+    fn rint(&self, a: Self::Float) -> Self::Float;
+    /// Rounded towards zero.
+    fn trunc(&self, a: Self::Float) -> Self::Float;
+
+    fn lt(&self, a: Self::Float, b: Self::Float) -> Self::Bool;
+    fn eq(&self, a: Self::Float, b: Self::Float) -> Self::Bool;
+    fn and(&self, a: Self::Bool, b: Self::Bool) -> Self::Bool;
+    fn or(&self, a: Self::Bool, b: Self::Bool) -> Self::Bool;
+    fn not(&self, a: Self::Bool) -> Self::Bool;
+    fn select(&self, c: Self::Bool, then: Self::Float, otherwise: Self::Float) -> Self::Float;
+    fn select_int(&self, c: Self::Bool, then: Self::Int, otherwise: Self::Int) -> Self::Int;
+
+    /// The float's bits.
+    fn bits(&self, a: Self::Float) -> Self::Int;
+    /// The float with these bits.
+    fn from_bits(&self, a: Self::Int) -> Self::Float;
+    /// The float's integer part, which fits; anything for NaN.
+    fn to_int(&self, a: Self::Float) -> Self::Int;
+    /// The nearest float of a signed integer.
+    fn from_int(&self, a: Self::Int) -> Self::Float;
+
+    fn int_add(&self, a: Self::Int, b: Self::Int) -> Self::Int;
+    fn int_sub(&self, a: Self::Int, b: Self::Int) -> Self::Int;
+    fn int_mul(&self, a: Self::Int, b: Self::Int) -> Self::Int;
+    /// The upper half of the unsigned product.
+    fn mul_high(&self, a: Self::Int, b: Self::Int) -> Self::Int;
+    /// The unsigned remainder, by a number that is not zero.
+    fn int_rem(&self, a: Self::Int, b: Self::Int) -> Self::Int;
+    fn int_and(&self, a: Self::Int, b: Self::Int) -> Self::Int;
+    fn int_or(&self, a: Self::Int, b: Self::Int) -> Self::Int;
+    fn int_xor(&self, a: Self::Int, b: Self::Int) -> Self::Int;
+    fn shl(&self, a: Self::Int, count: Self::Int) -> Self::Int;
+    fn shr(&self, a: Self::Int, count: Self::Int) -> Self::Int;
+    fn int_eq(&self, a: Self::Int, b: Self::Int) -> Self::Bool;
+    /// Signed comparison.
+    fn int_lt(&self, a: Self::Int, b: Self::Int) -> Self::Bool;
+    /// Unsigned comparison.
+    fn int_below(&self, a: Self::Int, b: Self::Int) -> Self::Bool;
+
+    /// `rare()` where the condition holds, which it hardly ever does; else `usual`.
+    fn unless_rare<const N: usize>(
+        &self,
+        condition: Self::Bool,
+        usual: [Self::Int; N],
+        rare: impl FnOnce(&Self) -> [Self::Int; N],
+    ) -> [Self::Int; N];
+
+    /// Repeats `round` on a state as long as `more` holds for it.
+    fn repeat<const N: usize>(
+        &self,
+        state: [Self::Int; N],
+        more: impl Fn(&Self, [Self::Int; N]) -> Self::Bool,
+        round: impl Fn(&Self, [Self::Int; N]) -> [Self::Int; N],
+    ) -> [Self::Int; N];
+}
+
+/// A polynomial by Horner's rule; coefficients from the lowest power on.
+fn polynomial<M: FloatOps>(m: &M, x: M::Float, coefficients: &[f64]) -> M::Float {
+    let (last, rest) = coefficients.split_last().expect("invariant: a polynomial has coefficients");
+    rest.iter().rev().fold(m.float(*last), |sum, &c| m.fma(sum, x, m.float(c)))
+}

@@ -1,0 +1,53 @@
+//! Functions of `f32`: at most 2 units in the last place.
+
+mod error_function;
+mod exponential;
+mod hyperbolic;
+mod inverse;
+mod logarithm;
+mod power;
+mod remainder;
+mod trigonometric;
+
+pub(crate) use error_function::erf;
+pub(crate) use exponential::{exp, expm1};
+pub(crate) use hyperbolic::{acosh, asinh, atanh, cosh, sinh, tanh};
+pub(crate) use inverse::{acos, asin, atan};
+pub(crate) use logarithm::{log, log1p};
+pub(crate) use power::pow;
+pub(crate) use remainder::fmod;
+pub(crate) use trigonometric::{cos, sin, tan};
+
+use super::{FloatOps, polynomial};
+
+/// The bits of an exponent of 0, and where the exponent begins (IEEE 754 binary32).
+const BIAS: i64 = 127;
+const FRACTION_BITS: i64 = 23;
+const SIGN: i64 = 0x8000_0000;
+
+/// `2^n` for a whole number `n` in -126..=127.
+fn power_of_two<M: FloatOps>(m: &M, n: M::Int) -> M::Float {
+    m.from_bits(m.shl(m.int_add(n, m.int(BIAS)), m.int(FRACTION_BITS)))
+}
+
+/// `x * 2^n` for a whole number `n` in -252..=254, rounded once if `x` is about 1.
+fn scale<M: FloatOps>(m: &M, x: M::Float, n: M::Int) -> M::Float {
+    // Halving rounds towards minus infinity: the sign is moved out of the way of the logical shift.
+    let half = m.int_sub(m.shr(m.int_add(n, m.int(1024)), m.int(1)), m.int(512));
+    let first = power_of_two(m, half);
+    let second = power_of_two(m, m.int_sub(n, half));
+    m.mul(m.mul(x, first), second)
+}
+
+/// `x` with the sign of `sign`, for `x` that is not negative.
+fn with_sign<M: FloatOps>(m: &M, x: M::Float, sign: M::Float) -> M::Float {
+    let sign = m.int_and(m.bits(sign), m.int(SIGN));
+    m.from_bits(m.int_or(m.bits(x), sign))
+}
+
+/// `x + x^3 q(x^2)`, for odd functions near 0; the sign of zero is lost.
+fn odd<M: FloatOps>(m: &M, x: M::Float, coefficients: &[f64]) -> M::Float {
+    let square = m.mul(x, x);
+    let cube = m.mul(square, x);
+    m.fma(polynomial(m, square, coefficients), cube, x)
+}

@@ -1,0 +1,184 @@
+//! All functions against `f64` on the host.
+
+use super::host::Host;
+use super::single;
+
+/// Bit patterns that a stride may miss: zeros, ends of ranges, infinities, NaN.
+const SPECIAL: [u32; 14] = [
+    0,
+    1,
+    0x007f_ffff,
+    0x0080_0000,
+    0x3f00_0000,
+    0x3f7f_ffff,
+    0x3f80_0000,
+    0x3f80_0001,
+    0x4000_0000,
+    0x42b1_7218,
+    0x7f7f_ffff,
+    0x7f80_0000,
+    0x7fc0_0000,
+    0x4b80_0001,
+];
+
+fn specials() -> impl Iterator<Item = f32> {
+    SPECIAL.into_iter().flat_map(|bits| [bits, bits | 0x8000_0000]).map(f32::from_bits)
+}
+
+/// The distance in units in the last place of `f32` at `exact`; infinite when they differ in kind.
+fn ulps(got: f32, exact: f64) -> f64 {
+    if exact.is_nan() || got.is_nan() {
+        return if exact.is_nan() && got.is_nan() { 0.0 } else { f64::INFINITY };
+    }
+    if exact == 0.0 && (got.to_bits() != (exact as f32).to_bits()) {
+        return f64::INFINITY;
+    }
+    if exact.is_infinite() || (exact as f32).is_infinite() && got.is_infinite() {
+        return if got == exact as f32 { 0.0 } else { f64::INFINITY };
+    }
+    let exponent = (exact.abs().to_bits() >> 52) as i32 - 1023;
+    (f64::from(got) - exact).abs() / 2f64.powi(exponent.clamp(-126, 127) - 23)
+}
+
+struct Function {
+    name: &'static str,
+    ours: fn(&Host, f32) -> f32,
+    exact: fn(f64) -> f64,
+}
+
+/// The series of `erf` with positive terms only, and beyond 3 the continued fraction of `erfc`
+/// (Abramowitz and Stegun 7.1.6 and 7.1.14).
+fn erf(x: f64) -> f64 {
+    if x.is_nan() || x == 0.0 {
+        return x;
+    }
+    let scale = 2.0 / std::f64::consts::PI.sqrt();
+    if x.abs() < 3.0 {
+        let mut term = x;
+        let mut sum = x;
+        for n in 1..200 {
+            term *= 2.0 * x * x / f64::from(2 * n + 1);
+            sum += term;
+        }
+        return scale * (-x * x).exp() * sum;
+    }
+    let t = x.abs().min(30.0);
+    let fraction = (1..200).rev().fold(t, |rest, k| t + f64::from(k) / 2.0 / rest);
+    (1.0 - scale / 2.0 * (-t * t).exp() / fraction).copysign(x)
+}
+
+fn functions() -> Vec<Function> {
+    macro_rules! list {
+        ($($name:ident: $exact:expr),* $(,)?) => {
+            vec![$(Function { name: stringify!($name), ours: single::$name, exact: $exact }),*]
+        };
+    }
+    list![
+        exp: f64::exp, expm1: f64::exp_m1, log: f64::ln, log1p: f64::ln_1p, sin: f64::sin,
+        cos: f64::cos, tan: f64::tan, asin: f64::asin, acos: f64::acos, atan: f64::atan,
+        sinh: f64::sinh, cosh: f64::cosh, tanh: f64::tanh, asinh: asinh, acosh: acosh,
+        atanh: f64::atanh, erf: erf,
+    ]
+}
+
+/// Rust's own loses digits near 0 and overflows.
+fn asinh(x: f64) -> f64 {
+    let size = x.abs();
+    if size == 0.0 || size.is_infinite() {
+        x
+    } else {
+        (size + size * size / (1.0 + size.hypot(1.0))).ln_1p().copysign(x)
+    }
+}
+
+fn acosh(x: f64) -> f64 {
+    let t = x - 1.0;
+    if x < 1.0 { f64::NAN } else { (t + (t * (t + 2.0)).sqrt()).ln_1p() }
+}
+
+fn check(patterns: impl Iterator<Item = u32> + Clone) {
+    let mut report = String::new();
+    let mut failed = false;
+    for Function { name, ours, exact } in functions() {
+        let mut worst = (0.0, 0f32);
+        for x in specials().chain(patterns.clone().map(f32::from_bits)) {
+            let error = ulps(ours(&Host, x), exact(f64::from(x)));
+            if error > worst.0 {
+                worst = (error, x);
+            }
+        }
+        let (error, x) = worst;
+        let got = ours(&Host, x);
+        report += &format!("{name}: {error:.3} ulp at {x:e} ({got:e}, {:e})\n", exact(x.into()));
+        failed |= error > 2.0;
+    }
+    println!("{report}");
+    assert!(!failed, "more than 2 ulp:\n{report}");
+}
+
+#[test]
+fn functions_are_within_two_ulp_everywhere() {
+    check((0..=u32::MAX).step_by(4001));
+}
+
+#[test]
+#[ignore = "all bit patterns: an hour"]
+fn functions_are_within_two_ulp_for_every_number() {
+    check(0..=u32::MAX);
+}
+
+/// xorshift32 (Marsaglia 2003).
+fn pairs(count: usize) -> impl Iterator<Item = (f32, f32)> {
+    let mut state = 0x9e37_79b9u32;
+    let mut next = move || {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        state
+    };
+    (0..count)
+        .map(move |k| {
+            let (a, b) = (next(), next());
+            // Any two numbers mostly overflow: half of the pairs are of moderate size.
+            let moderate = |bits: u32| (bits & 0x81ff_ffff) + 0x3f00_0000;
+            match k % 4 {
+                0 => (a, b),
+                1 => (a & 0x7fff_ffff, moderate(b)),
+                2 => (moderate(a) & 0x7fff_ffff, moderate(b)),
+                // Near 1, where large powers are finite.
+                _ => ((a & 0x000f_ffff) + 0x3f78_0000, (b & 0x83ff_ffff) + 0x4300_0000),
+            }
+        })
+        .map(|(a, b)| (f32::from_bits(a), f32::from_bits(b)))
+}
+
+fn check_pairs(ours: fn(&Host, f32, f32) -> f32, exact: fn(f64, f64) -> f64, bound: f64) {
+    let whole = [-3.0, -2.0, -1.0, 0.5, 1.0, 2.0, 3.0, 7.0, 1e9, 16777217.0];
+    let grid: Vec<f32> = specials().chain(whole).collect();
+    let grid = grid.iter().flat_map(|&x| grid.iter().map(move |&y| (x, y))).collect::<Vec<_>>();
+    let mut worst = (0.0, 0.0, 0.0);
+    for (x, y) in grid.into_iter().chain(pairs(1_000_000)) {
+        let error = ulps(ours(&Host, x, y), exact(x.into(), y.into()));
+        if error > worst.0 {
+            worst = (error, x, y);
+        }
+    }
+    let (error, x, y) = worst;
+    println!("{error:.3} ulp at {x:e}, {y:e}");
+    let got = ours(&Host, x, y);
+    assert!(
+        error <= bound,
+        "{error} ulp at {x:e}, {y:e}: {got:e}, {:e}",
+        exact(x.into(), y.into())
+    );
+}
+
+#[test]
+fn powers_are_within_two_ulp() {
+    check_pairs(single::pow, f64::powf, 2.0);
+}
+
+#[test]
+fn remainders_are_exact() {
+    check_pairs(single::fmod, |x, y| x % y, 0.0);
+}
