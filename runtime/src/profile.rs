@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use fornax_bundle::Tensor;
 
-use crate::device::{Device, Event};
+use crate::device::{Buffer, Device, Event, Stream};
 use crate::error::Error;
 use crate::load::LoadedBundle;
 use crate::run::{Launched, Observer};
@@ -95,6 +95,55 @@ pub fn profile(
     });
     let launches: Vec<_> = finished.collect();
     Ok(Profile { device: bundle.device().name().to_owned(), is_gpu_time, n_runs, launches })
+}
+
+/// What a call costs the host, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct HostCost {
+    /// Of [`LoadedBundle::run_device`].
+    pub direct_ns: f64,
+    /// Of [`LoadedBundle::run_graph`], once the graph is recorded.
+    pub graph_ns: f64,
+}
+
+/// Measures what submitting a run costs the host: the mean of `n_calls` calls, each on an idle device, so that a
+/// full queue is not what is measured.
+///
+/// On the emulator, which runs kernels at once, it is the time of the whole run.
+///
+/// # Errors
+/// As [`LoadedBundle::run`].
+pub fn host_cost(
+    bundle: &LoadedBundle,
+    inputs: &[Tensor],
+    n_calls: usize,
+) -> Result<HostCost, Error> {
+    let (device, stream) = (bundle.device(), Stream::DEFAULT);
+    let (dims, sizes) = bundle.output_sizes(inputs)?;
+    let upload = |input: &Tensor| Buffer::from_bytes(device.clone(), input.bytes());
+    let given = inputs.iter().map(upload).collect::<Result<Vec<_>, _>>()?;
+    let outputs = sizes
+        .iter()
+        .map(|(.., n_bytes)| Buffer::new(device.clone(), *n_bytes))
+        .collect::<Result<Vec<_>, _>>()?;
+    let results: Vec<_> = outputs.iter().map(Buffer::address).collect();
+    let pointers: Vec<_> = given.iter().map(Buffer::address).collect();
+    let mean = |submit: &dyn Fn() -> Result<(), Error>| {
+        submit()?;
+        device.synchronize(stream)?;
+        let mut total = 0.0;
+        for _ in 0..n_calls {
+            let start = Instant::now();
+            submit()?;
+            total += start.elapsed().as_nanos() as f64;
+            device.synchronize(stream)?;
+        }
+        Ok::<_, Error>(total / n_calls.max(1) as f64)
+    };
+    Ok(HostCost {
+        direct_ns: mean(&|| bundle.run_device(&pointers, &results, &dims, stream))?,
+        graph_ns: mean(&|| bundle.run_graph(&pointers, &results, &dims, stream))?,
+    })
 }
 
 /// The middle value, or the mean of the two middle ones.

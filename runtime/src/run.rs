@@ -96,20 +96,7 @@ impl LoadedBundle {
         inputs: &[Tensor],
         observer: &mut dyn Observer,
     ) -> Result<Vec<Tensor>, Error> {
-        let types: Vec<_> = inputs.iter().map(|input| (input.dtype(), input.shape())).collect();
-        let dims = self.manifest.signature.solve(&types)?;
-        let mut results = Vec::new();
-        for port in &self.manifest.signature.outputs {
-            let shape = self.output_shape(&port.name, &port.shape, &dims)?;
-            let n_bytes = shape
-                .iter()
-                .try_fold(port.dtype.size(), |bytes, &size| bytes.checked_mul(size))
-                .ok_or_else(|| Error::Plan {
-                    what: port.name.clone(),
-                    reason: "the output is too large".to_owned(),
-                })?;
-            results.push((port.dtype, shape, n_bytes as u64));
-        }
+        let (dims, results) = self.output_sizes(inputs)?;
         let device = &self.device;
         let upload = |input: &Tensor| Buffer::from_bytes(device.clone(), input.bytes());
         let given = inputs.iter().map(upload).collect::<Result<Vec<_>, _>>()?;
@@ -123,7 +110,7 @@ impl LoadedBundle {
         self.run_direct(&addresses(&given), &addresses(&outputs), &dims, stream, observer)?;
         // Waits even when there is nothing to read back, so that errors surface here.
         device.synchronize(stream)?;
-        let download = |(buffer, (dtype, shape, _)): (&Buffer, (DType, Vec<usize>, u64))| {
+        let download = |(buffer, (dtype, shape, _)): (&Buffer, OutputSize)| {
             let tensor = Tensor::new(dtype, shape, buffer.to_bytes(stream)?);
             Ok(tensor.expect("invariant: the buffer was allocated for this shape"))
         };
@@ -178,6 +165,25 @@ impl LoadedBundle {
         // Launches of one graph never overlap, whatever their streams, so that they may share the
         // graph's scratch memory (CUDA driver API, cuGraphLaunch).
         self.device.launch_graph(&graph.graph, stream)
+    }
+
+    /// The symbolic sizes for these inputs, and type, shape and bytes of each output.
+    pub(crate) fn output_sizes(&self, inputs: &[Tensor]) -> Result<(Dims, Vec<OutputSize>), Error> {
+        let types: Vec<_> = inputs.iter().map(|input| (input.dtype(), input.shape())).collect();
+        let dims = self.manifest.signature.solve(&types)?;
+        let mut results = Vec::new();
+        for port in &self.manifest.signature.outputs {
+            let shape = self.output_shape(&port.name, &port.shape, &dims)?;
+            let n_bytes = shape
+                .iter()
+                .try_fold(port.dtype.size(), |bytes, &size| bytes.checked_mul(size))
+                .ok_or_else(|| Error::Plan {
+                    what: port.name.clone(),
+                    reason: "the output is too large".to_owned(),
+                })?;
+            results.push((port.dtype, shape, n_bytes as u64));
+        }
+        Ok((dims, results))
     }
 
     fn record(&self, key: &GraphKey) -> Result<Option<RecordedRun>, Error> {
@@ -257,6 +263,9 @@ impl LoadedBundle {
         shape.iter().map(size).collect()
     }
 }
+
+/// Element type, shape and bytes of an output.
+pub(crate) type OutputSize = (DType, Vec<usize>, u64);
 
 /// A program with addresses: what is enqueued on a stream.
 pub(crate) struct Execution<'a> {

@@ -1,4 +1,5 @@
 //! Loading and running a hand-made bundle, on the emulator and on a GPU where there is one.
+#![allow(clippy::unwrap_used, clippy::print_stdout)] // helper functions outside of `#[test]`
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use fornax_runtime::cuda::CudaDevice;
 use fornax_runtime::device::{Buffer, Stream};
 use fornax_runtime::emulator::Emulator;
 use fornax_runtime::error::FaultKind;
-use fornax_runtime::profile::profile;
+use fornax_runtime::profile::{host_cost, profile};
 use fornax_runtime::{Device, Error, Launched, LoadOptions, LoadedBundle, Memory, Observer};
 use serde_json::{Value, json};
 
@@ -399,6 +400,9 @@ fn profiles_list_the_launches() {
         assert_eq!(profile.is_gpu_time, device.kind() == fornax_runtime::device::DeviceKind::Cuda);
         assert!(profile.launches.iter().all(|l| l.roofline_share.is_some() == profile.is_gpu_time));
         assert!(profile.total_ns() > 0.0);
+        let cost = host_cost(&loaded, &[input(64, 0.0)], 200).unwrap();
+        println!("{}: {cost:?}, {profile:#?}", device.name());
+        assert!(cost.direct_ns > 0.0 && cost.graph_ns > 0.0);
     }
 }
 
