@@ -1,9 +1,9 @@
 //! The PTX emulator: a [`Device`] that runs PTX text on the CPU and finds faults in it.
 //!
-//! A module is parsed ([`parse`]), its variables get memory, and each kernel is decoded
-//! ([`decode`]) into operations on whole warps ([`program`]). A launch runs its blocks on several
-//! threads ([`launch`], [`exec`]); beside memory and registers, what has been written by whom is
-//! kept ([`detect`], [`memory`]), and the first fault in the order of blocks is the launch's error.
+//! A module is parsed (`parse`), its variables get memory, and each kernel is decoded
+//! (`decode`) into operations on whole warps (`program`). A launch runs its blocks on several
+//! threads (`launch`, `exec`); beside memory and registers, what has been written by whom is
+//! kept (`detect`, `memory`), and the first fault in the order of blocks is the launch's error.
 //!
 //! Results do not depend on the number of threads, except where the kernel's own depend on the
 //! order of blocks (float atomics). Arithmetic is that of the PTX ISA to the bit, NaN included;
