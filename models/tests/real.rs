@@ -1,6 +1,8 @@
 //! Real models that others made, from the folder `.cache/models` that the CI script fills with
 //! `pip install --no-deps --target .cache/models magika==1.0.3 rapidocr-onnxruntime==1.4.4`.
 
+#![allow(clippy::print_stderr, reason = "a skipped test says so")]
+
 use std::path::{Path, PathBuf};
 
 use fornax_ir::{Graph, Type};

@@ -44,6 +44,11 @@ pub(super) fn cast(call: &Call<'_, '_>) -> Folded {
     one(call.known(0)?.cast(call.dtype("to").ok()??))
 }
 
+/// CastLike.
+pub(super) fn cast_like(call: &Call<'_, '_>) -> Folded {
+    one(call.known(0)?.cast(call.ty(1).ok()?.dtype))
+}
+
 /// An element-wise operator of one operand.
 pub(super) fn unary(call: &Call<'_, '_>, operator: Unary) -> Folded {
     one(call.known(0)?.unary(operator))

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use bytes::Bytes;
-use fornax_ir::{Diagnostic, Graph, Loc, NodeId, SourceMap, SourceNode, Symbol, Type};
+use fornax_ir::{Diagnostic, Graph, Loc, NodeId, SourceMap, SourceNode, Type};
 
 use super::call::{Call, Content, Value};
 use super::external::{ExternalError, ExternalFiles};

@@ -20,6 +20,9 @@ pub(super) enum Handler {
     Many(fn(&mut Call<'_, '_>) -> Result<Vec<Value>>),
 }
 
+/// Computes the outputs of a node while importing, if it can.
+pub(super) type Fold = fn(&Call<'_, '_>) -> Option<Vec<Known>>;
+
 /// A line of the table.
 pub(super) struct Row {
     /// The operator.
@@ -28,8 +31,8 @@ pub(super) struct Row {
     /// ones too.
     pub(super) since: i64,
     pub(super) handler: Handler,
-    /// Computes the outputs while importing, if it can.
-    pub(super) fold: Option<fn(&Call<'_, '_>) -> Option<Vec<Known>>>,
+    /// How it is computed while importing.
+    pub(super) fold: Option<Fold>,
 }
 
 macro_rules! table {
@@ -67,7 +70,7 @@ const TABLE: &[Row] = table! {
     "BitwiseOr", 18, One(|c| pointwise::binary(c, "bit_or"));
     "BitwiseXor", 18, One(|c| pointwise::binary(c, "bit_xor"));
     "Cast", 6, One(pointwise::cast), fold fold::cast;
-    "CastLike", 15, One(pointwise::cast_like);
+    "CastLike", 15, One(pointwise::cast_like), fold fold::cast_like;
     "Ceil", 6, One(|c| pointwise::unary(c, "ceil")), fold |c| fold::unary(c, Unary::Ceil);
     "Celu", 12, One(|c| pointwise::with_alpha(c, "celu", 1.0));
     "Clip", 6, One(pointwise::clip);

@@ -1,4 +1,6 @@
 //! Small ONNX models, built in memory.
+#![allow(dead_code, reason = "each test file uses a part")]
+#![allow(clippy::unwrap_used, reason = "these are tests")]
 
 use bytes::Bytes;
 use fornax_models::onnx::import_bytes;

@@ -15,15 +15,11 @@ pub(in crate::onnx) fn matmul(call: &mut Call<'_, '_>) -> Result<NodeId> {
     if left.is_empty() || right.is_empty() {
         return Err(call.invalid("an operand is a scalar"));
     }
-    let one = Dim::constant(1);
-    let row = call.reshape(
-        a,
-        &if left.len() == 1 { [&[one.clone()], &left[..]].concat() } else { left.clone() },
-    )?;
-    let column = call.reshape(
-        b,
-        &if right.len() == 1 { [&right[..], &[one]].concat() } else { right.clone() },
-    )?;
+    let row =
+        if left.len() == 1 { [&[Dim::constant(1)], &left[..]].concat() } else { left.clone() };
+    let column =
+        if right.len() == 1 { [&right[..], &[Dim::constant(1)]].concat() } else { right.clone() };
+    let (row, column) = (call.reshape(a, &row)?, call.reshape(b, &column)?);
     let product = call.add("matmul", Attrs::none(), &[row, column])?;
     let mut shape = call.graph().ty(product).shape.to_vec();
     if right.len() == 1 {

@@ -1,6 +1,6 @@
 //! Reductions, arg-reductions, scans.
 
-use fornax_ir::{NodeId, attrs};
+use fornax_ir::{DType, NodeId, attrs};
 
 use crate::onnx::call::{Call, Result};
 
@@ -21,6 +21,12 @@ pub(in crate::onnx) fn reduce(call: &mut Call<'_, '_>, op: &str) -> Result<NodeI
     let ty = call.ty(0)?;
     let axes = axes(call, ty.rank())?.unwrap_or_default();
     let keepdims = call.flag("keepdims", true)?;
+    // From opset 20 on, the extremes of truth values exist: any and all.
+    let op = match (op, ty.dtype) {
+        ("reduce_max", DType::Bool) => "reduce_any",
+        ("reduce_min", DType::Bool) => "reduce_all",
+        _ => op,
+    };
     let input = call.input(0)?;
     fold(call, op, input, &axes, keepdims)
 }
