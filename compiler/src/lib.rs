@@ -1,1 +1,27 @@
-//! The Fornax compiler driver.
+//! The Fornax compiler driver: from a model file to a bundle ([`compile`]), and what users do with
+//! bundles: run, validate, inspect, profile.
+//!
+//! The `fornax` program is a thin shell over this crate. Without the feature `llvm` everything but
+//! compiling is there, and nothing but libc is needed.
+
+#[cfg(feature = "llvm")]
+mod assemble;
+#[cfg(feature = "llvm")]
+mod compile;
+mod error;
+mod inspect;
+mod load;
+#[cfg(feature = "llvm")]
+mod options;
+mod sizes;
+pub mod tensors;
+pub mod validate;
+
+#[cfg(feature = "llvm")]
+pub use compile::{Compiled, Observer, Stage, compile, compile_graph, run_pass};
+pub use error::Error;
+pub use inspect::{Parts as InspectParts, inspect};
+pub use load::Loaded;
+#[cfg(feature = "llvm")]
+pub use options::{CompileOptions, Precision, Rewrites, WeightsMode};
+pub use sizes::{parse_dims, parse_shapes};

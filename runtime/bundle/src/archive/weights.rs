@@ -106,8 +106,8 @@ pub(super) fn read(
     decls: &[WeightDecl],
     entry: &Bytes,
 ) -> Result<BTreeMap<String, Tensor>, BundleError> {
-    let mut stored = read_safetensors(entry)
-        .map_err(|reason| BundleError::malformed(WEIGHTS_ENTRY, reason))?;
+    let mut stored =
+        read_safetensors(entry).map_err(|reason| BundleError::malformed(WEIGHTS_ENTRY, reason))?;
     let mut weights = BTreeMap::new();
     for decl in decls.iter().filter(|decl| decl.embedded) {
         let tensor = stored.remove(&decl.name).ok_or_else(|| missing(&decl.name))?;

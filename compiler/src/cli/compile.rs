@@ -1,0 +1,151 @@
+//! `fornax compile`
+
+use std::path::PathBuf;
+
+use clap::Args as ClapArgs;
+use fornax_bundle::Dim;
+use fornax_compiler::{CompileOptions, Compiled, Error, Stage, compile, parse_dims, parse_shapes};
+use serde::Serialize;
+
+use super::progress::Progress;
+use super::{Verdict, option_error, print_json};
+
+/// Options of `fornax compile`.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Args {
+    /// The exported model (.onnx)
+    model: PathBuf,
+    /// The bundle to write
+    #[arg(short, long, value_name = "FILE.fnx")]
+    output: PathBuf,
+    /// GPU targets, best first
+    #[arg(long, value_delimiter = ',', default_value = "sm_90a,sm_80")]
+    target: Vec<String>,
+    /// Arithmetic of contractions: ieee, or fp32 (the same so far)
+    #[arg(long, default_value = "fp32")]
+    precision: String,
+    /// Rewrites allowed: bitwise (same bits) or real (equal over the real numbers)
+    #[arg(long, default_value = "real")]
+    rewrites: String,
+    /// Give a symbolic dimension a size, as in batch=8 (repeatable)
+    #[arg(long, value_name = "NAME=SIZE")]
+    dim: Vec<String>,
+    /// Give an input a shape, as in x=1,3,224,224 (repeatable)
+    #[arg(long, value_name = "INPUT=SIZES")]
+    shape: Vec<String>,
+    /// embed the weights, or leave them external: bound by name at load
+    #[arg(long, default_value = "embed")]
+    weights: String,
+    /// Assembled code beside PTX: never (`require` is not supported yet)
+    #[arg(long, default_value = "never")]
+    sass: String,
+    /// Print a stage's result instead: import, canonical, fused, kernels, ptx
+    #[arg(long, value_name = "STAGE")]
+    emit: Option<String>,
+    /// Check each stage's result with its verifier
+    #[arg(long)]
+    verify: bool,
+    /// Print a report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What a compilation did, for `--json`.
+#[derive(Debug, Serialize)]
+struct Report {
+    model: PathBuf,
+    bundle: PathBuf,
+    ops: usize,
+    regions: usize,
+    kernels: usize,
+    scratch_bytes: Dim,
+    prepared_bytes: Dim,
+    targets: Vec<String>,
+    seconds: f64,
+}
+
+pub(crate) fn run(args: Args) -> Result<Verdict, Error> {
+    let options = options(&args)?;
+    let emit = args.emit.as_deref().map(stage).transpose()?;
+    let started = std::time::Instant::now();
+    let progress = Progress::start("importing");
+    let mut observer = |at: Stage, name: &str, text: &dyn Fn() -> String| {
+        progress.say(format!("{at:?} {name}"));
+        if emit == Some(at) {
+            println!("{}", text());
+        }
+    };
+    let compiled = compile(&args.model, &options, &mut observer)?;
+    progress.say("writing");
+    compiled.parts.write(&args.output)?;
+    drop(progress);
+    let report = report(&args, &compiled, started.elapsed().as_secs_f64());
+    if args.json {
+        print_json(&report);
+    } else if emit.is_none() {
+        println!(
+            "{}: {} ops in {} kernels ({} regions), {:.2} s",
+            report.bundle.display(),
+            report.ops,
+            report.kernels,
+            report.regions,
+            report.seconds
+        );
+    }
+    Ok(Verdict::Good)
+}
+
+fn options(args: &Args) -> Result<CompileOptions, Error> {
+    let mut options = CompileOptions {
+        targets: args.target.clone(),
+        precision: args
+            .precision
+            .parse()
+            .map_err(|reason: String| option_error("--precision", reason))?,
+        rewrites: args
+            .rewrites
+            .parse()
+            .map_err(|reason: String| option_error("--rewrites", reason))?,
+        weights: args
+            .weights
+            .parse()
+            .map_err(|reason: String| option_error("--weights", reason))?,
+        ..CompileOptions::default()
+    };
+    options.verify |= args.verify;
+    if args.sass != "never" {
+        let reason = format!("`{}` is not supported yet; use never", args.sass);
+        return Err(option_error("--sass", reason));
+    }
+    options.import.dims = parse_dims(&args.dim).map_err(|reason| option_error("--dim", reason))?;
+    options.import.shapes = parse_shapes(&args.shape)
+        .map_err(|reason| option_error("--shape", reason))?
+        .into_iter()
+        .map(|(name, sizes)| {
+            (name, sizes.into_iter().map(|size| Dim::constant(size as i64)).collect())
+        })
+        .collect();
+    Ok(options)
+}
+
+fn stage(name: &str) -> Result<Stage, Error> {
+    Stage::ALL.into_iter().find(|stage| stage.name() == name).ok_or_else(|| {
+        let names: Vec<&str> = Stage::ALL.iter().map(|stage| stage.name()).collect();
+        option_error("--emit", format!("`{name}` is no stage; use one of: {}", names.join(", ")))
+    })
+}
+
+fn report(args: &Args, compiled: &Compiled, seconds: f64) -> Report {
+    let plan = &compiled.parts.manifest.targets[0];
+    Report {
+        model: args.model.clone(),
+        bundle: args.output.clone(),
+        ops: compiled.ops,
+        regions: plan.regions.len(),
+        kernels: plan.kernels.len(),
+        scratch_bytes: plan.scratch_bytes.clone(),
+        prepared_bytes: plan.prepared_bytes.clone(),
+        targets: args.target.clone(),
+        seconds,
+    }
+}

@@ -1,0 +1,235 @@
+//! The pipeline, from a model file to the parts of a bundle.
+
+use std::path::Path;
+
+use fornax_bundle::BundleParts;
+use fornax_codegen::{LoweredRegion, PtxModule, Target, emit_ptx, lower};
+use fornax_ir::plan::{MemoryPlan, Plan};
+use fornax_ir::verify::{verify, verify_plan};
+use fornax_ir::{Diagnostic, Graph, SourceMap, Type};
+use fornax_passes::{PassError, canonicalize, fuse, memory};
+use rayon::prelude::*;
+
+use crate::assemble::{Assembly, assemble};
+use crate::{CompileOptions, Error};
+
+/// What a stage of the pipeline produced, in text form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    /// The imported graph.
+    Import,
+    /// The graph in primitive ops.
+    Canonical,
+    /// The plan of fused regions.
+    Fused,
+    /// Kernel IR.
+    Kernels,
+    /// PTX of the first target.
+    Ptx,
+}
+
+impl Stage {
+    /// All stages in order.
+    pub const ALL: [Stage; 5] =
+        [Stage::Import, Stage::Canonical, Stage::Fused, Stage::Kernels, Stage::Ptx];
+
+    /// The name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Stage::Import => "import",
+            Stage::Canonical => "canonical",
+            Stage::Fused => "fused",
+            Stage::Kernels => "kernels",
+            Stage::Ptx => "ptx",
+        }
+    }
+}
+
+/// Sees each stage's text as `(stage, name, text)`; `name` tells kernels apart.
+pub type Observer<'a> = dyn FnMut(Stage, &str, &dyn Fn() -> String) + 'a;
+
+/// A compiled model.
+#[derive(Debug)]
+pub struct Compiled {
+    /// What goes into the bundle.
+    pub parts: BundleParts,
+    /// The plan it was made from.
+    pub plan: Plan,
+    /// Nodes after canonicalisation, without sources: the kernels an unfused run would take.
+    pub ops: usize,
+}
+
+/// Compiles a model file.
+///
+/// # Errors
+/// When the model cannot be read, imported or compiled; see [`Error`].
+pub fn compile(
+    model: &Path,
+    options: &CompileOptions,
+    observer: &mut Observer<'_>,
+) -> Result<Compiled, Error> {
+    let imported = fornax_models::import(model, &options.import)?;
+    compile_graph(imported.graph, options, observer)
+}
+
+/// Compiles an imported graph.
+///
+/// # Errors
+/// As [`compile`].
+pub fn compile_graph(
+    graph: Graph,
+    options: &CompileOptions,
+    observer: &mut Observer<'_>,
+) -> Result<Compiled, Error> {
+    check(options, "import", &graph.sources, || verify(&graph))?;
+    observer(Stage::Import, &graph.name, &|| graph.to_string());
+    let targets = targets(options)?;
+
+    let canonical = canonicalize(graph.clone()).map_err(|error| pass_error(error, &graph))?;
+    check(options, "canonicalisation", &graph.sources, || verify(&canonical))?;
+    observer(Stage::Canonical, &graph.name, &|| canonical.to_string());
+
+    let plan = fuse(&canonical).map_err(|error| pass_error(error, &graph))?;
+    check(options, "fusion", &graph.sources, || verify_plan(&plan))?;
+    observer(Stage::Fused, &graph.name, &|| plan.to_string());
+
+    let lowered = lower_regions(&plan)?;
+    for kernel in lowered.iter().flat_map(|region| &region.kernels) {
+        observer(Stage::Kernels, &kernel.name, &|| format!("{kernel:#?}"));
+    }
+    let memory = plan_memory(&plan, &lowered);
+
+    let modules = emit(&lowered, &targets)?;
+    for (kernel, module) in lowered.iter().flat_map(|region| &region.kernels).zip(&modules[0]) {
+        observer(Stage::Ptx, &kernel.name, &|| module.text.clone());
+    }
+    let ops = count_ops(&canonical);
+    let assembly = Assembly { graph: &graph, plan: &plan, lowered: &lowered, memory: &memory };
+    let parts = assemble(&assembly, &targets, &modules, options)?;
+    Ok(Compiled { parts, plan, ops })
+}
+
+fn targets(options: &CompileOptions) -> Result<Vec<Target>, Error> {
+    let refused = |reason: String| Error::Option { option: "--target".to_owned(), reason };
+    if options.targets.is_empty() {
+        return Err(refused("give at least one target, such as sm_90a".to_owned()));
+    }
+    let parse = |name: &String| name.parse::<Target>().map_err(|error| refused(error.to_string()));
+    let targets = options.targets.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+    match targets.iter().enumerate().find(|(at, target)| targets[..*at].contains(target)) {
+        Some((_, twice)) => Err(refused(format!("`{twice}` is given twice"))),
+        None => Ok(targets),
+    }
+}
+
+fn lower_regions(plan: &Plan) -> Result<Vec<LoweredRegion>, Error> {
+    plan.regions
+        .par_iter()
+        .map(|region| {
+            lower(region, &plan.dims).map_err(|error| {
+                Error::Codegen(format!("{error}{}", sources_of(&region.body, &plan.sources)))
+            })
+        })
+        .collect()
+}
+
+/// `modules[target][kernel]`, kernels in the order of the regions.
+fn emit(lowered: &[LoweredRegion], targets: &[Target]) -> Result<Vec<Vec<PtxModule>>, Error> {
+    let kernels: Vec<_> = lowered.iter().flat_map(|region| &region.kernels).collect();
+    targets
+        .iter()
+        .map(|&target| {
+            kernels
+                .par_iter()
+                .map(|kernel| {
+                    emit_ptx(kernel, target).map_err(|error| Error::Codegen(error.to_string()))
+                })
+                .collect()
+        })
+        .collect()
+}
+
+fn plan_memory(plan: &Plan, lowered: &[LoweredRegion]) -> MemoryPlan {
+    let workspaces: Vec<Vec<Type>> = lowered
+        .iter()
+        .map(|region| {
+            let ty = |workspace: &fornax_codegen::Workspace| {
+                Type::new(workspace.dtype, vec![workspace.elements.clone()])
+            };
+            region.workspaces.iter().map(ty).collect()
+        })
+        .collect();
+    memory::plan(plan, &workspaces)
+}
+
+fn check(
+    options: &CompileOptions,
+    stage: &'static str,
+    sources: &SourceMap,
+    faults: impl FnOnce() -> Vec<Diagnostic>,
+) -> Result<(), Error> {
+    if !options.verify {
+        return Ok(());
+    }
+    let faults: Vec<String> = faults().iter().map(|fault| fault.render(sources)).collect();
+    if faults.is_empty() { Ok(()) } else { Err(Error::Verify { stage, faults: faults.join("\n") }) }
+}
+
+fn pass_error(error: PassError, graph: &Graph) -> Error {
+    Error::Pass(match error {
+        PassError::Op(diagnostic) => diagnostic.render(&graph.sources),
+        other => other.to_string(),
+    })
+}
+
+/// The nodes of the imported model that a region computes, for an error's second line.
+fn sources_of(body: &Graph, sources: &SourceMap) -> String {
+    let mut all = fornax_ir::LocSet::none();
+    for id in body.nodes() {
+        all.union(&body.node(id).loc);
+    }
+    match sources.names(&all).as_slice() {
+        [] => String::new(),
+        names => format!("\n  note: it computes {}", names.join(", ")),
+    }
+}
+
+fn count_ops(graph: &Graph) -> usize {
+    let is_op = |&id: &fornax_ir::NodeId| {
+        !matches!(graph.node(id).op.class(), fornax_ir::op::OpClass::Source(_))
+    };
+    graph.nodes().filter(is_op).count()
+}
+
+/// Runs one pass on a graph in text form and returns the result's text.
+///
+/// # Errors
+/// When the text is no graph, there is no such pass, or it fails.
+pub fn run_pass(path: &Path, text: &str, pass: &str) -> Result<String, Error> {
+    let graph = fornax_ir::text::parse_graph(text).map_err(|errors| Error::Text {
+        path: path.to_owned(),
+        entry: "graph".to_owned(),
+        reason: errors.to_string(),
+    })?;
+    let faults: Vec<String> =
+        verify(&graph).iter().map(|fault| fault.render(&graph.sources)).collect();
+    if !faults.is_empty() {
+        return Err(Error::Pass(faults.join("\n")));
+    }
+    let canonical = || canonicalize(graph.clone()).map_err(|error| pass_error(error, &graph));
+    let plan = || canonical().and_then(|it| fuse(&it).map_err(|error| pass_error(error, &graph)));
+    match pass {
+        "verify" => Ok(String::new()),
+        "canonicalize" => Ok(canonical()?.to_string()),
+        "fuse" => Ok(plan()?.to_string()),
+        "kernels" => {
+            let lowered = lower_regions(&plan()?)?;
+            let kernels = lowered.iter().flat_map(|region| &region.kernels);
+            Ok(kernels.map(|kernel| format!("{kernel:#?}")).collect::<Vec<_>>().join("\n"))
+        }
+        other => Err(Error::Option {
+            option: format!("--pass {other}"),
+            reason: "use one of: verify, canonicalize, fuse, kernels".to_owned(),
+        }),
+    }
+}

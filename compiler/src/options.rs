@@ -1,0 +1,92 @@
+//! Options of a compilation.
+
+use std::fmt;
+use std::str::FromStr;
+
+use fornax_models::ImportOptions;
+
+/// What the arithmetic of contractions may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Precision {
+    /// Fused multiply-adds in the model's own element types.
+    Ieee,
+    /// As accurate as `f32`; the same as [`Precision::Ieee`] so far.
+    #[default]
+    Fp32,
+}
+
+/// Which rewrites may be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Rewrites {
+    /// Same bits for every input.
+    Bitwise,
+    /// Equal over the real numbers.
+    #[default]
+    Real,
+}
+
+/// Where the weights go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WeightsMode {
+    /// Into the bundle.
+    #[default]
+    Embed,
+    /// Nowhere: they are bound by name at load.
+    External,
+}
+
+/// What to compile for, and how.
+#[derive(Debug, Clone)]
+pub struct CompileOptions {
+    /// Sizes that specialise the model.
+    pub import: ImportOptions,
+    /// Targets, best first.
+    pub targets: Vec<String>,
+    /// Precision policy.
+    pub precision: Precision,
+    /// Rewrites allowed.
+    pub rewrites: Rewrites,
+    /// Where the weights go.
+    pub weights: WeightsMode,
+    /// Whether each stage's result is verified (always so in debug builds).
+    pub verify: bool,
+}
+
+impl Default for CompileOptions {
+    fn default() -> CompileOptions {
+        CompileOptions {
+            import: ImportOptions::default(),
+            targets: vec!["sm_90a".to_owned(), "sm_80".to_owned()],
+            precision: Precision::default(),
+            rewrites: Rewrites::default(),
+            weights: WeightsMode::default(),
+            verify: cfg!(debug_assertions),
+        }
+    }
+}
+
+/// Text names of an option's values; the text of an unknown one lists those that there are.
+macro_rules! named_values {
+    ($ty:ident { $($name:literal => $value:ident),* } refused { $($later:literal),* }) => {
+        impl fmt::Display for $ty {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { $($ty::$value => $name),* })
+            }
+        }
+
+        impl FromStr for $ty {
+            type Err = String;
+            fn from_str(text: &str) -> Result<$ty, String> {
+                let known = [$($name),*].join(", ");
+                match text {
+                    $($name => Ok($ty::$value),)*
+                    $($later => Err(format!("`{text}` is not supported yet; use {known}")),)*
+                    _ => Err(format!("there is no `{text}`; use {known}")),
+                }
+            }
+        }
+    };
+}
+named_values!(Precision { "ieee" => Ieee, "fp32" => Fp32 } refused { "tf32", "bf16", "fp16", "torch" });
+named_values!(Rewrites { "bitwise" => Bitwise, "real" => Real } refused { "approx" });
+named_values!(WeightsMode { "embed" => Embed, "external" => External } refused {});

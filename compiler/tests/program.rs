@@ -1,0 +1,331 @@
+//! The `fornax` program as users call it: real and zoo models through compile and validate on the
+//! emulator, and what it says to bad files.
+
+#![cfg(feature = "llvm")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use fornax_models::onnx::proto;
+use prost::Message;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+fn fornax(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_fornax")).args(arguments).output().unwrap()
+}
+
+fn succeeds(arguments: &[&str]) -> String {
+    let output = fornax(arguments);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "fornax {}\n{text}{errors}", arguments.join(" "));
+    text
+}
+
+/// The error text of a call that must end with exit code 2.
+fn refused(arguments: &[&str]) -> String {
+    let output = fornax(arguments);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "fornax {}\n{errors}", arguments.join(" "));
+    assert_eq!(errors.matches("error").count().min(1), 1, "{errors}");
+    assert!(!errors.contains("panicked"), "{errors}");
+    errors
+}
+
+/// A file that `tools/setup` fetches; none where that has not run, unless nothing may be skipped.
+fn fetched(name: &str) -> Option<PathBuf> {
+    let path = root().join(name);
+    if path.exists() {
+        return Some(path);
+    }
+    assert!(
+        std::env::var_os("FORNAX_REQUIRE_ALL").is_none(),
+        "{} is missing: run tools/setup",
+        path.display()
+    );
+    println!("SKIPPED: {} is missing; run tools/setup", path.display());
+    None
+}
+
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn new() -> Folder {
+        Folder(tempfile::tempdir().unwrap())
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.0.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    fn entries(&self) -> Vec<String> {
+        let mut names: Vec<String> = std::fs::read_dir(self.0.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+/// Compiles a model, validates it against the interpreter and, when `recording` says how, against what
+/// onnxruntime computes.
+fn compile_and_validate(
+    model: &str,
+    compile: &[&str],
+    validate: &[&str],
+    recording: &[&str],
+) -> Option<()> {
+    let model = fetched(model)?;
+    let folder = Folder::new();
+    let bundle = folder.file("model.fnx");
+    let model = model.to_str().unwrap();
+    succeeds(&[&["compile", model, "-o", &bundle, "--verify"], compile].concat());
+    let report =
+        succeeds(&[&["validate", &bundle, "--device", "emulator", "--json"], validate].concat());
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    assert_eq!(report["passed"], true, "{report}");
+    assert_eq!(report["cases"].as_array().unwrap().len(), 2);
+    // Computed from the inputs, not constant.
+    let worst = &report["cases"][0]["outputs"][0];
+    assert!(worst["elements"].as_u64().unwrap() > 0);
+    let python = fetched(".venv/bin/python")?;
+    let recorded = folder.file("recorded.npz");
+    let status = Command::new(python)
+        .arg(root().join("tools/record.py"))
+        .args([model, &recorded])
+        .args(recording)
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let report =
+        succeeds(&["validate", &bundle, "--device", "emulator", "--recorded", &recorded, "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    assert_eq!(report["passed"], true, "{report}");
+    Some(())
+}
+
+#[test]
+fn magika() {
+    compile_and_validate(
+        ".cache/models/magika.onnx",
+        &["--shape", "bytes=1,2048"],
+        &["--input-range", "bytes=0..256"],
+        &["bytes=1,2048:0..256"],
+    );
+}
+
+#[test]
+fn ocr_detector() {
+    compile_and_validate(
+        ".cache/models/ocr_det.onnx",
+        &["--shape", "x=1,3,64,64"],
+        &[],
+        &["x=1,3,64,64"],
+    );
+}
+
+#[test]
+fn zoo_mlp() {
+    compile_and_validate("models/zoo/mlp.onnx", &["--dim", "batch=3"], &[], &["x=3,64"]);
+}
+
+#[test]
+fn zoo_resnet_block() {
+    let model = "models/zoo/resnet_block.onnx";
+    compile_and_validate(model, &["--dim", "batch=2"], &[], &["x=2,3,32,32"]);
+}
+
+#[test]
+fn zoo_transformer_block() {
+    let model = "models/zoo/transformer_block.onnx";
+    compile_and_validate(model, &["--dim", "batch=2"], &[], &["x=2,24,64"]);
+}
+
+#[test]
+fn zoo_depthwise_cnn() {
+    let model = "models/zoo/depthwise_cnn.onnx";
+    compile_and_validate(model, &["--dim", "batch=2"], &[], &["x=2,3,16,16"]);
+}
+
+#[test]
+fn zoo_recommender() {
+    compile_and_validate(
+        "models/zoo/recommender.onnx",
+        &["--dim", "batch=5"],
+        &["--input-range", "x1=0..199"],
+        &["x0=5,13", "x1=5,4,5:0..199"],
+    );
+}
+
+#[test]
+fn equal_bytes_in_two_folders() {
+    let model = root().join("models/zoo/transformer_block.onnx");
+    let bundles: Vec<Vec<u8>> = (0..2)
+        .map(|_| {
+            let folder = Folder::new();
+            let (copy, bundle) = (folder.file("model.onnx"), folder.file("model.fnx"));
+            std::fs::copy(&model, &copy).unwrap();
+            succeeds(&["compile", &copy, "-o", &bundle, "--dim", "batch=2"]);
+            std::fs::read(bundle).unwrap()
+        })
+        .collect();
+    assert!(bundles[0] == bundles[1], "the bundles differ");
+}
+
+#[test]
+fn external_weights_are_bound_by_name() {
+    let folder = Folder::new();
+    let (embedded, external) = (folder.file("embedded.fnx"), folder.file("external.fnx"));
+    let model = root().join("models/zoo/mlp.onnx");
+    let model = model.to_str().unwrap();
+    succeeds(&["compile", model, "-o", &embedded, "--dim", "batch=2"]);
+    succeeds(&["compile", model, "-o", &external, "--dim", "batch=2", "--weights", "external"]);
+    let message = refused(&["validate", &external, "--device", "emulator"]);
+    assert!(message.contains("weight"), "{message}");
+    let bundle = fornax_bundle::Bundle::open(&embedded).unwrap();
+    let weights = folder.file("weights.safetensors");
+    let tensors = bundle.parts().weights.iter().map(|(name, tensor)| {
+        let shape = tensor.shape().to_vec();
+        let view =
+            safetensors::tensor::TensorView::new(safetensors::Dtype::F32, shape, tensor.bytes());
+        (name.clone(), view.unwrap())
+    });
+    let bytes = safetensors::serialize(tensors, None).unwrap();
+    std::fs::write(&weights, bytes).unwrap();
+    succeeds(&["validate", &external, "--device", "emulator", "--weights", &weights]);
+}
+
+/// A one-node model: `y = op(x, ..)`.
+fn model(op: &str, inputs: &[&str], shape: &[i64]) -> proto::ModelProto {
+    let size =
+        |&size: &i64| proto::DimensionProto { value: Some(proto::DimensionValue::Value(size)) };
+    let shape = proto::TensorShapeProto { dim: shape.iter().map(size).collect() };
+    let tensor = proto::TensorTypeProto { elem_type: 1, shape: Some(shape) };
+    let input = proto::ValueInfoProto {
+        name: "x".into(),
+        r#type: Some(proto::TypeProto { value: Some(proto::TypeValue::Tensor(tensor)) }),
+    };
+    let node = proto::NodeProto {
+        op_type: op.into(),
+        name: "the node".into(),
+        input: inputs.iter().map(|name| (*name).to_owned()).collect(),
+        output: vec!["y".into()],
+        ..Default::default()
+    };
+    let opset = proto::OperatorSetIdProto { version: 17, ..Default::default() };
+    proto::ModelProto {
+        ir_version: 8,
+        opset_import: vec![opset],
+        graph: Some(proto::GraphProto {
+            name: "g".into(),
+            node: vec![node],
+            input: vec![input],
+            output: vec![proto::ValueInfoProto { name: "y".into(), r#type: None }],
+            ..Default::default()
+        }),
+        ..Default::default()
+    }
+}
+
+/// Compiling these bytes must fail with a message that holds all of `parts`, and write nothing.
+fn compile_refused(bytes: &[u8], parts: &[&str]) {
+    let folder = Folder::new();
+    let (file, bundle) = (folder.file("bad.onnx"), folder.file("bad.fnx"));
+    std::fs::write(&file, bytes).unwrap();
+    let message = refused(&["compile", &file, "-o", &bundle]);
+    for part in parts {
+        assert!(message.contains(part), "`{part}` is not in: {message}");
+    }
+    assert_eq!(folder.entries(), ["bad.onnx"]);
+}
+
+#[test]
+fn bad_files_are_refused() {
+    let good = std::fs::read(root().join("models/zoo/mlp.onnx")).unwrap();
+    compile_refused(&[], &["bad.onnx", "empty"]);
+    compile_refused(&good[..good.len() / 2], &["bad.onnx"]);
+    // Field 7 (graph), length-delimited, claiming 3 GB.
+    compile_refused(&[0x08, 0x08, 0x3a, 0x80, 0x80, 0x80, 0x80, 0x0c, 0x0a], &["bad.onnx"]);
+    compile_refused(b"not a model at all", &["bad.onnx"]);
+    compile_refused(&model("Relu", &["y"], &[2]).encode_to_vec(), &["cycl", "the node"]);
+    compile_refused(&model("FancyOp", &["x"], &[2]).encode_to_vec(), &["FancyOp", "the node"]);
+    let wrong = model("MatMul", &["x", "x"], &[2, 3]);
+    compile_refused(&wrong.encode_to_vec(), &["the node", "3", "2"]);
+}
+
+#[test]
+fn all_unsupported_ops_are_listed_at_once() {
+    let mut bad = model("FancyOp", &["x"], &[2]);
+    let graph = bad.graph.as_mut().unwrap();
+    for (op, output) in [("FancyOp", "z"), ("OtherOp", "w")] {
+        graph.node.push(proto::NodeProto {
+            op_type: op.into(),
+            input: vec!["x".into()],
+            output: vec![output.into()],
+            ..Default::default()
+        });
+    }
+    compile_refused(&bad.encode_to_vec(), &["FancyOp", "2", "OtherOp", "the node"]);
+}
+
+#[test]
+fn options_are_checked() {
+    let model = root().join("models/zoo/mlp.onnx");
+    let model = model.to_str().unwrap();
+    let folder = Folder::new();
+    let bundle = folder.file("x.fnx");
+    let compile = |more: &[&str]| refused(&[&["compile", model, "-o", &bundle], more].concat());
+    assert!(compile(&["--precision", "tf32"]).contains("not supported yet"));
+    assert!(compile(&["--target", "sm_12345"]).contains("sm_90a"));
+    assert!(compile(&["--dim", "nope=3"]).contains("nope"));
+    assert!(compile(&["--shape", "x=3,65"]).contains("x"));
+    assert!(compile(&["--emit", "nope"]).contains("fused"));
+    assert!(refused(&["inspect", "/nonexistent.fnx"]).contains("/nonexistent.fnx"));
+    let zoo = folder.file("zoo.fnx");
+    succeeds(&["compile", model, "-o", &zoo, "--dim", "batch=2"]);
+    let bytes = std::fs::read(&zoo).unwrap();
+    std::fs::write(&bundle, &bytes[..bytes.len() - 100]).unwrap();
+    assert!(refused(&["inspect", &bundle]).contains("x.fnx"));
+    assert!(refused(&["validate", &zoo, "--device", "tpu"]).contains("emulator"));
+}
+
+#[test]
+fn run_writes_every_output() {
+    let folder = Folder::new();
+    let (bundle, input) = (folder.file("mlp.fnx"), folder.file("x.npy"));
+    let model = root().join("models/zoo/mlp.onnx");
+    succeeds(&["compile", model.to_str().unwrap(), "-o", &bundle, "--dim", "batch=2"]);
+    let values: Vec<f32> = (0..128).map(|i| i as f32 / 64.0 - 1.0).collect();
+    let tensor = fornax_bundle::Tensor::from_f32(&[2, 64], &values);
+    fornax_compiler::tensors::write_npy(Path::new(&input), &tensor).unwrap();
+    let out = folder.file("out");
+    let given = format!("x={input}");
+    succeeds(&["run", &bundle, "--device", "emulator", "--input", &given, "-o", &out]);
+    let output = fornax_compiler::tensors::read_npy(&Path::new(&out).join("y.npy")).unwrap();
+    assert_eq!(output.shape(), [2, 10]);
+    for row in output.to_f64().chunks(10) {
+        assert!((row.iter().sum::<f64>() - 1.0).abs() < 1e-6, "a softmax row sums to 1: {row:?}");
+    }
+    let message =
+        refused(&["run", &bundle, "--device", "emulator", "--input", "q=x.npy", "-o", &out]);
+    assert!(message.contains("q") || message.contains("x.npy"), "{message}");
+}
+
+#[test]
+fn inspect_names_the_models_nodes() {
+    let folder = Folder::new();
+    let bundle = folder.file("mlp.fnx");
+    let model = root().join("models/zoo/mlp.onnx");
+    succeeds(&["compile", model.to_str().unwrap(), "-o", &bundle, "--dim", "batch=2"]);
+    let text = succeeds(&["inspect", &bundle, "--kernels", "--memory", "--graph"]);
+    for part in ["contraction", "gelu", "sm_90a", "sm_80", "grid", "graph @", "scratch"] {
+        assert!(text.contains(part), "`{part}` is not in\n{text}");
+    }
+    let json = succeeds(&["inspect", &bundle, "--json"]);
+    let manifest: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(manifest["signature"]["inputs"][0]["name"], "x");
+}
