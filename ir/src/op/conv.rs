@@ -23,16 +23,15 @@ pub(super) const DEFS: &[OpDef] = &[OpDef {
     infer,
     eval: eval_polynomial!(eval),
     class: OpClass::Contraction(form),
-    doc: "Convolution (no kernel is flipped) of `x: [N, C, spatial...]` with \
-          `w: [OC, C / groups, kernel...]`, without bias: \
-          `y[n, oc, o] = sum_{c, k} x[n, c, o * stride + k * dilation - pad_begin] * w[oc, c, k]`, \
-          where `x` is 0 outside and `c` runs over the channels of the group of `oc`. \
-          Floats narrower than 32 bits are accumulated in `f32`. \
-          (C1) `x` has 1 to 3 spatial axes and `w` has the rank of `x`. (C2) Both have one element \
-          type, a number. (C3) `strides`, `pads_begin`, `pads_end` and `dilations` have one entry per \
-          spatial axis; strides and dilations are positive, pads are not negative. (C4) `groups` is positive and \
-          divides `OC`, and `C` is `groups` times the second size of `w`. (C5) The dilated kernel is not \
-          larger than the padded input. Source: ONNX Conv, opset 11.",
+    doc: "Convolution (no kernel is flipped) of `x: [N, C, spatial...]` with `w: [OC, C / groups, \
+          kernel...]`, without bias: `y[n, oc, o] = sum_{c, k} x[n, c, o * stride + k * dilation - \
+          pad_begin] * w[oc, c, k]`, where `x` is 0 outside and `c` runs over the channels of the \
+          group of `oc`. Floats narrower than 32 bits are accumulated in `f32`. (C1) `x` has 1 to \
+          3 spatial axes and `w` has the rank of `x`. (C2) Both have one element type, a number. \
+          (C3) `strides`, `pads_begin`, `pads_end` and `dilations` have one entry per spatial \
+          axis; strides and dilations are positive, pads are not negative. (C4) `groups` is \
+          positive and divides `OC`, and `C` is `groups` times the second size of `w`. (C5) The \
+          dilated kernel is not larger than the padded input. Source: ONNX Conv, opset 11.",
 }];
 
 /// Requires operands of a (possibly transposed) convolution: one rank with 1 to 3 spatial axes, one

@@ -24,13 +24,13 @@ pub(super) const DEFS: &[OpDef] = &[OpDef {
     eval: eval_polynomial!(eval),
     class: OpClass::Contraction(form),
     doc: "Transposed convolution of `x: [N, C, spatial...]` with `w: [C, OC / groups, kernel...]`, \
-          without bias: the element of `x` at `i`, times `w` at `k`, is added to the result at \
-          `i * stride + k * dilation - pad_begin`, if that lies inside. A spatial size of the result is \
-          `stride * (size - 1) + output_padding + (kernel - 1) * dilation + 1 - pad_begin - pad_end`. \
-          Floats narrower than 32 bits are accumulated in `f32`. \
-          (C1) `x` has 1 to 3 spatial axes and `w` has the rank of `x`. (C2) Both have one element \
-          type, a number. (C3) `strides`, `pads_begin`, `pads_end`, `dilations` and `output_padding` have \
-          one entry per spatial axis; strides and dilations are positive, the others not negative. \
+          without bias: the element of `x` at `i`, times `w` at `k`, is added to the result at `i \
+          * stride + k * dilation - pad_begin`, if that lies inside. A spatial size of the result \
+          is `stride * (size - 1) + output_padding + (kernel - 1) * dilation + 1 - pad_begin - \
+          pad_end`. Floats narrower than 32 bits are accumulated in `f32`. (C1) `x` has 1 to 3 \
+          spatial axes and `w` has the rank of `x`. (C2) Both have one element type, a number. \
+          (C3) `strides`, `pads_begin`, `pads_end`, `dilations` and `output_padding` have one \
+          entry per spatial axis; strides and dilations are positive, the others not negative. \
           (C4) `groups` is positive and divides `C`, which is also the first size of `w`. (C5) The \
           spatial sizes of the result are not negative. Source: ONNX ConvTranspose, opset 11.",
 }];

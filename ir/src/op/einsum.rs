@@ -17,12 +17,12 @@ pub(super) const DEFS: &[OpDef] = &[OpDef {
     eval: eval_polynomial!(eval),
     class: OpClass::Contraction(form),
     doc: "Sum of products over the letters that the result does not have, such as `bij,bjk->bik`. \
-          Integers wrap; floats narrower than 32 bits are accumulated in `f32`. \
-          (C1) `equation` is two lists of lower-case letters and the result's, `left,right->result`, \
-          none with a letter twice. (C2) Each list has one letter per axis. (C3) A letter stands for \
-          one size. (C4) Each letter of the result is in an operand, and each letter of an operand is in \
-          the other or the result. (C5) Both operands have one element type, a number. \
-          Source: ONNX Einsum, opset 12.",
+          Integers wrap; floats narrower than 32 bits are accumulated in `f32`. (C1) `equation` is \
+          two lists of lower-case letters and the result's, `left,right->result`, none with a \
+          letter twice. (C2) Each list has one letter per axis. (C3) A letter stands for one size. \
+          (C4) Each letter of the result is in an operand, and each letter of an operand is in the \
+          other or the result. (C5) Both operands have one element type, a number. Source: ONNX \
+          Einsum, opset 12.",
 }];
 
 /// The letters of an equation.

@@ -15,14 +15,15 @@ pub(super) const DEFS: &[OpDef] = &[OpDef {
     eval: eval_real!(eval),
     class: OpClass::Composite(expand),
     doc: "Negative log likelihood: `-x[n, target[n, d], d] * weight[target[n, d]]` for operands \
-          `x: [N, C, d...]`, `target: [N, d...]` and optionally `weight: [C]` (else 1). Where the target is \
-          `ignore_index` (a list of one or none), loss and weight are 0. `reduction` is `none`, `sum`, or \
-          `mean`: the sum of the losses divided by the sum of their weights. A target outside `[0, C)` that is not \
-          ignored has no meaning. Floats narrower than 32 bits are computed in `f32`. \
-          (C1) Two or three operands; `x` is float, `weight` has its type, `target` is `i64` or `i32`. (C2) \
-          `x` has rank 2 or more, `target` its shape without axis 1, and `weight` the shape of that axis. \
-          (C3) `ignore_index` has at most one entry. (C4) `reduction` is one of the words. \
-          Source: ONNX NegativeLogLikelihoodLoss, opset 22.",
+          `x: [N, C, d...]`, `target: [N, d...]` and optionally `weight: [C]` (else 1). Where the \
+          target is `ignore_index` (a list of one or none), loss and weight are 0. `reduction` is \
+          `none`, `sum`, or `mean`: the sum of the losses divided by the sum of their weights. \
+          Other targets outside `[0, C)` are taken as `gather_elements` takes them. Floats \
+          narrower than 32 bits are computed in `f32`. (C1) Two or three operands; `x` is float, \
+          `weight` has its type, `target` is `i64` or `i32`. (C2) `x` has rank 2 or more, `target` \
+          its shape without axis 1, and `weight` the shape of that axis. (C3) `ignore_index` has \
+          at most one entry. (C4) `reduction` is one of the words. Source: ONNX \
+          NegativeLogLikelihoodLoss, opset 22.",
 }];
 
 fn infer(ctx: &OpCtx<'_>) -> Result<Type, Violation> {
@@ -74,9 +75,13 @@ fn eval<T: Real>(ctx: &EvalCtx<'_>, operands: &[&Value<T>]) -> Value<T> {
             losses.push(T::zero());
             continue;
         }
-        let class = usize::try_from(class).ok().filter(|&class| class < classes).unwrap_or(0);
-        let weight = operands.get(2).map_or(1.0, |weight| weight.float().data[class].to_f64());
-        let likelihood = x.data[(i / inner * classes + class) * inner + i % inner];
+        let class = if class < 0 { class.saturating_add(classes as i64) } else { class };
+        let class = class.min(classes as i64 - 1).max(0) as usize;
+        // Without classes there is nothing to take: 0.
+        let taken = |values: &[T], position| values.get(position).copied().unwrap_or(T::zero());
+        let weight =
+            operands.get(2).map_or(1.0, |weight| taken(&weight.float().data, class).to_f64());
+        let likelihood = taken(&x.data, (i / inner * classes + class) * inner + i % inner);
         weights.push(weight);
         losses.push(likelihood.map(|likelihood| -likelihood * weight));
     }

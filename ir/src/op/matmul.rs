@@ -18,10 +18,9 @@ pub(super) const DEFS: &[OpDef] = &[OpDef {
     class: OpClass::Contraction(form),
     doc: "Product of matrices over the last two axes, `a: [..., M, K]` times `b: [..., K, N]`; the \
           axes before are broadcast against each other as in numpy. Integers wrap; floats narrower \
-          than 32 bits are accumulated in `f32`. \
-          (C1) Both have rank 2 or more. (C2) Both have one element type, a number. \
-          (C3) The inner sizes agree. (C4) The sizes before agree or are 1. \
-          Source: ONNX MatMul, opset 13.",
+          than 32 bits are accumulated in `f32`. (C1) Both have rank 2 or more. (C2) Both have one \
+          element type, a number. (C3) The inner sizes agree. (C4) The sizes before agree or are \
+          1. Source: ONNX MatMul, opset 13.",
 }];
 
 fn infer(ctx: &OpCtx<'_>) -> Result<Type, Violation> {

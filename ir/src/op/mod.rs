@@ -260,7 +260,8 @@ pub struct ContractionForm {
 pub struct OperandMap {
     /// The operand's index, one expression per axis.
     pub index: Vec<IndexExpr>,
-    /// Where a guard fails, the element counts as zero.
+    /// Where a guard fails, the product counts as zero. Code may take the element as zero instead, which
+    /// differs only where the other operand's element is infinite or NaN.
     pub guards: Vec<Guard>,
 }
 

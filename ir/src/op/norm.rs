@@ -16,11 +16,12 @@ pub(super) const DEFS: &[OpDef] = &[
         infer: |ctx| infer_trailing(ctx, 3),
         eval: eval_real!(eval_layer_norm),
         class: OpClass::Composite(expand_layer_norm),
-        doc: "`(x - mean) / sqrt(variance + epsilon) * scale + bias` with mean and variance over the axes \
-              from `axis` on; operands `x`, and optionally `scale` and `bias`. Statistics of floats \
-              narrower than 32 bits are computed in `f32`, and rounding is left to the end. \
-              (C1) One to three operands. (C2) All are of one float type. (C3) `axis` is an axis of `x`. \
-              (C4) `scale` and `bias` broadcast to `x`. Source: ONNX LayerNormalization, opset 17.",
+        doc: "`(x - mean) / sqrt(variance + epsilon) * scale + bias` with mean and variance over \
+              the axes from `axis` on; operands `x`, and optionally `scale` and `bias`. Statistics \
+              of floats narrower than 32 bits are computed in `f32`, and rounding is left to the \
+              end. (C1) One to three operands. (C2) All are of one float type. (C3) `axis` is an \
+              axis of `x`. (C4) `scale` and `bias` broadcast to `x`. Source: ONNX \
+              LayerNormalization, opset 17.",
     },
     OpDef {
         name: "rms_norm",
@@ -29,10 +30,9 @@ pub(super) const DEFS: &[OpDef] = &[
         infer: |ctx| infer_trailing(ctx, 2),
         eval: eval_real!(eval_rms_norm),
         class: OpClass::Composite(expand_rms_norm),
-        doc: "`x / sqrt(mean(x^2) + epsilon) * scale` with the mean over the axes from `axis` on; operands \
-              `x`, and optionally `scale`. Precision as `layer_norm`. \
-              (C1) One or two operands. (C2) to (C4) as `layer_norm`. \
-              Source: ONNX RMSNormalization, opset 23.",
+        doc: "`x / sqrt(mean(x^2) + epsilon) * scale` with the mean over the axes from `axis` on; \
+              operands `x`, and optionally `scale`. Precision as `layer_norm`. (C1) One or two \
+              operands. (C2) to (C4) as `layer_norm`. Source: ONNX RMSNormalization, opset 23.",
     },
     OpDef {
         name: "batch_norm",
@@ -41,9 +41,9 @@ pub(super) const DEFS: &[OpDef] = &[
         infer: infer_per_channel,
         eval: eval_real!(eval_batch_norm),
         class: OpClass::Composite(expand_batch_norm),
-        doc: "`(x - mean) / sqrt(variance + epsilon) * scale + bias`, all per channel (axis 1); operands \
-              `x`, `scale`, `bias`, `mean`, `variance`. (C1) All are of one float type. (C2) `x` has rank \
-              2 or more. (C3) The others have one axis of the channels' size. \
+        doc: "`(x - mean) / sqrt(variance + epsilon) * scale + bias`, all per channel (axis 1); \
+              operands `x`, `scale`, `bias`, `mean`, `variance`. (C1) All are of one float type. \
+              (C2) `x` has rank 2 or more. (C3) The others have one axis of the channels' size. \
               Source: ONNX BatchNormalization, opset 15, without training.",
     },
     OpDef {
@@ -53,9 +53,9 @@ pub(super) const DEFS: &[OpDef] = &[
         infer: infer_per_channel,
         eval: eval_real!(eval_instance_norm),
         class: OpClass::Composite(expand_instance_norm),
-        doc: "`(x - mean) / sqrt(variance + epsilon) * scale + bias` with mean and variance over the axes \
-              from 2 on, and scale and bias per channel (axis 1); operands `x`, `scale`, `bias`. \
-              (C1) to (C3) as `batch_norm`. Source: ONNX InstanceNormalization, opset 22.",
+        doc: "`(x - mean) / sqrt(variance + epsilon) * scale + bias` with mean and variance over \
+              the axes from 2 on, and scale and bias per channel (axis 1); operands `x`, `scale`, \
+              `bias`. (C1) to (C3) as `batch_norm`. Source: ONNX InstanceNormalization, opset 22.",
     },
     OpDef {
         name: "group_norm",
@@ -64,10 +64,11 @@ pub(super) const DEFS: &[OpDef] = &[
         infer: infer_group_norm,
         eval: eval_real!(eval_group_norm),
         class: OpClass::Composite(expand_group_norm),
-        doc: "`(x - mean) / sqrt(variance + epsilon) * scale + bias` with mean and variance over the \
-              channels of a group and the axes from 2 on, and scale and bias per channel (axis 1); \
-              operands `x`, `scale`, `bias`. (C1) to (C3) as `batch_norm`. (C4) `groups` is positive and \
-              divides the number of channels. Source: ONNX GroupNormalization, opset 21.",
+        doc: "`(x - mean) / sqrt(variance + epsilon) * scale + bias` with mean and variance over \
+              the channels of a group and the axes from 2 on, and scale and bias per channel (axis \
+              1); operands `x`, `scale`, `bias`. (C1) to (C3) as `batch_norm`. (C4) `groups` is \
+              positive and divides the number of channels. Source: ONNX GroupNormalization, opset \
+              21.",
     },
 ];
 

@@ -4,21 +4,21 @@ use fornax_bundle::{DType, Dim};
 
 use super::domain::Domain;
 use super::{Arity, Expansion, OpClass, OpCtx, OpDef, Violation, require};
-use crate::interp::{Array, Element, EvalCtx, Value};
-use crate::{AttrKind, Diagnostic, NodeId, Type, attrs, eval_polynomial};
+use crate::interp::{Array, EvalCtx, Real, Value};
+use crate::{AttrKind, Diagnostic, NodeId, Type, attrs, eval_real};
 
 pub(super) const DEFS: &[OpDef] = &[OpDef {
     name: "one_hot",
     arity: Arity::Exactly(2),
     attrs: &[("axis", AttrKind::Int), ("depth", AttrKind::Int)],
     infer,
-    eval: eval_polynomial!(eval),
+    eval: eval_real!(eval),
     class: OpClass::Composite(expand),
-    doc: "A new axis of size `depth` at `axis`, with the second of `values` where the position is the \
-          element of `indices` and the first elsewhere; operands `indices` and `values`. A negative index \
-          counts from the end; one outside `[-depth, depth)` has no position. \
-          (C1) `indices` is `i64` or `i32`. (C2) `values` has shape `[2]`. (C3) `depth` is not negative. \
-          (C4) `axis` is an axis of the result. Source: ONNX OneHot, opset 11.",
+    doc: "A new axis of size `depth` at `axis`, with the second of `values` where the position is \
+          the element of `indices` and the first elsewhere; operands `indices` and `values`. A \
+          negative index counts from the end; one outside `[-depth, depth)` has no position. (C1) \
+          `indices` is `i64` or `i32`. (C2) `values` has shape `[2]`. (C3) `depth` is not \
+          negative. (C4) `axis` is an axis of the result. Source: ONNX OneHot, opset 11.",
 }];
 
 fn infer(ctx: &OpCtx<'_>) -> Result<Type, Violation> {
@@ -40,7 +40,7 @@ fn infer(ctx: &OpCtx<'_>) -> Result<Type, Violation> {
     Ok(Type::new(values.dtype, shape))
 }
 
-fn eval<T: Element>(ctx: &EvalCtx<'_>, operands: &[&Value<T>]) -> Value<T> {
+fn eval<T: Real>(ctx: &EvalCtx<'_>, operands: &[&Value<T>]) -> Value<T> {
     let indices = operands[0].int();
     match operands[1] {
         Value::Float(values) => Value::Float(encode(ctx, indices, &values.data)),

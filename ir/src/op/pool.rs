@@ -34,14 +34,14 @@ pub(super) const DEFS: &[OpDef] = &[
         infer: infer_number,
         eval: eval_real!(eval_max),
         class: OpClass::Window(max_form),
-        doc: "The largest element of each window of `x: [N, C, spatial...]`; padding is left out. NaN if \
-              one is NaN; the type's lowest value (minus infinity) if a window has no element. With \
-              `ceil_mode` the number of windows is rounded up, without those that start behind the \
-              operand and the padding before it. \
-              (C1) `x` has 1 to 3 spatial axes. (C2) Its elements are numbers. (C3) `kernel`, `strides`, \
-              `pads_begin`, `pads_end` and `dilations` have one entry per spatial axis; pads are not \
-              negative, the others positive. (C4) The dilated window is not larger than the padded \
-              operand. Source: ONNX MaxPool, opset 22.",
+        doc: "The largest element of each window of `x: [N, C, spatial...]`; padding is left out. \
+              NaN if one is NaN; the type's lowest value (minus infinity) if a window has no \
+              element. With `ceil_mode` the number of windows is rounded up, without those that \
+              start behind the operand and the padding before it. (C1) `x` has 1 to 3 spatial \
+              axes. (C2) Its elements are numbers. (C3) `kernel`, `strides`, `pads_begin`, \
+              `pads_end` and `dilations` have one entry per spatial axis; pads are not negative, \
+              the others positive. (C4) The dilated window is not larger than the padded operand. \
+              Source: ONNX MaxPool, opset 22.",
     },
     OpDef {
         name: "max_pool_indices",
@@ -50,11 +50,11 @@ pub(super) const DEFS: &[OpDef] = &[
         infer: infer_indices,
         eval: eval_real!(eval_max_indices),
         class: OpClass::Window(max_indices_form),
-        doc: "Where `max_pool` finds each element, as an `i64` position in the whole tensor: the first NaN \
-              or else the first of the largest, in row-major order; -1 if a window has no element. The \
-              position is row-major; with `column_major` the spatial axes are counted with the first one \
-              fastest (ONNX `storage_order` 1). \
-              (C1) to (C4) as `max_pool`. Source: ONNX MaxPool, opset 22.",
+        doc: "Where `max_pool` finds each element, as an `i64` position in the whole tensor: the \
+              first NaN or else the first of the largest, in row-major order; -1 if a window has \
+              no element. The position is row-major; with `column_major` the spatial axes are \
+              counted with the first one fastest (ONNX `storage_order` 1). (C1) to (C4) as \
+              `max_pool`. Source: ONNX MaxPool, opset 22.",
     },
     OpDef {
         name: "avg_pool",
@@ -63,10 +63,11 @@ pub(super) const DEFS: &[OpDef] = &[
         infer: infer_real,
         eval: eval_real!(eval_average),
         class: OpClass::Window(average_form),
-        doc: "The mean of each window of `x: [N, C, spatial...]`, with windows as `max_pool`. The sum is \
-              divided by the number of elements; with `count_include_pad`, padding counts as elements of \
-              value 0 (what `ceil_mode` adds behind it never counts). NaN if nothing counts. \
-              (C1), (C3), (C4) as `max_pool`. (C2) `x` is float. Source: ONNX AveragePool, opset 22.",
+        doc: "The mean of each window of `x: [N, C, spatial...]`, with windows as `max_pool`. The \
+              sum is divided by the number of elements; with `count_include_pad`, padding counts \
+              as elements of value 0 (what `ceil_mode` adds behind it never counts). NaN if \
+              nothing counts. (C1), (C3), (C4) as `max_pool`. (C2) `x` is float. Source: ONNX \
+              AveragePool, opset 22.",
     },
     OpDef {
         name: "lp_pool",
@@ -75,9 +76,9 @@ pub(super) const DEFS: &[OpDef] = &[
         infer: infer_lp,
         eval: eval_real!(eval_lp),
         class: OpClass::Window(lp_form),
-        doc: "The p-norm of each window, `(sum |x|^p)^(1/p)`, with windows as `max_pool`. \
-              (C1), (C3), (C4) as `max_pool`. (C2) `x` is float. (C5) `p` is positive. \
-              Source: ONNX LpPool, opset 22.",
+        doc: "The p-norm of each window, `(sum |x|^p)^(1/p)`, with windows as `max_pool`. (C1), \
+              (C3), (C4) as `max_pool`. (C2) `x` is float. (C5) `p` is positive. Source: ONNX \
+              LpPool, opset 22.",
     },
 ];
 

@@ -5,7 +5,7 @@ use fornax_bundle::{DType, Dim};
 use super::contraction::accumulator;
 use super::domain::Domain;
 use super::{Arity, Expansion, OpClass, OpCtx, OpDef, Violation, require};
-use crate::interp::{Array, EvalCtx, Real, Value};
+use crate::interp::{Array, EvalCtx, Real, Value, rounded};
 use crate::{AttrKind, Diagnostic, NodeId, Shape, Type, attrs, eval_real};
 
 pub(super) const DEFS: &[OpDef] = &[
@@ -16,14 +16,14 @@ pub(super) const DEFS: &[OpDef] = &[
         infer: infer_quantize,
         eval: eval_real!(eval_quantize),
         class: OpClass::Composite(expand_quantize),
-        doc: "`saturate(round(x / scale) + zero_point)` of type `to`, rounded to nearest with ties to even; \
-              operands `x`, `scale`, and optionally `zero_point` (else 0). NaN gives 0. Floats narrower than \
-              32 bits are divided in `f32`. Scale and zero point are one number (of rank 0 or one element), \
-              one per position of `axis`, or with a positive `block_size` one per that many positions \
-              of `axis` (and per position of the other axes). \
-              (C1) Two or three operands; `x` and `scale` are float, `zero_point` is of type `to`. (C2) `to` \
-              is an integer type of 8 or 16 bits. (C3) Scale and zero point have one shape, which is one of \
-              those said. Source: ONNX QuantizeLinear, opset 21.",
+        doc: "`saturate(round(x / scale) + zero_point)` of type `to`, rounded to nearest with ties \
+              to even; operands `x`, `scale`, and optionally `zero_point` (else 0). NaN gives 0. \
+              Floats narrower than 32 bits are divided in `f32`. Scale and zero point are one \
+              number (of rank 0 or one element), one per position of `axis`, or with a positive \
+              `block_size` one per that many positions of `axis` (and per position of the other \
+              axes). (C1) Two or three operands; `x` and `scale` are float, `zero_point` is of \
+              type `to`. (C2) `to` is an integer type of 8 or 16 bits. (C3) Scale and zero point \
+              have one shape, which is one of those said. Source: ONNX QuantizeLinear, opset 21.",
     },
     OpDef {
         name: "dequantize_linear",
@@ -32,9 +32,10 @@ pub(super) const DEFS: &[OpDef] = &[
         infer: infer_dequantize,
         eval: eval_real!(eval_dequantize),
         class: OpClass::Composite(expand_dequantize),
-        doc: "`(x - zero_point) * scale` of type `to`; operands `x`, `scale`, and optionally `zero_point` \
-              (else 0). Shapes of scale and zero point as in `quantize_linear`. \
-              (C1) Two or three operands; `x` is an integer of at most 32 bits (not `u32`), `scale` is float, \
+        doc: "`(x - zero_point) * scale` of type `to`, computed in the type of `scale` (`f32` at \
+              least); operands `x`, `scale`, and optionally `zero_point` (else 0). Shapes of scale \
+              and zero point as in `quantize_linear`. (C1) Two or three operands; `x` is an \
+              integer of 8 or 16 bits, or `i32` without a zero point; `scale` is float, \
               `zero_point` has the type of `x`. (C2) `to` is float. (C3) As `quantize_linear`. \
               Source: ONNX DequantizeLinear, opset 21.",
     },
@@ -101,8 +102,8 @@ fn infer_dequantize(ctx: &OpCtx<'_>) -> Result<Type, Violation> {
     require(quantized, "C1", || format!("{} is not a quantised type", x.dtype))?;
     Domain::Float.require(ctx.operands[1].dtype, "C1")?;
     if let Some(zero_point) = ctx.operands.get(2) {
-        require(zero_point.dtype == x.dtype, "C1", || {
-            format!("the zero point is {}, not {}", zero_point.dtype, x.dtype)
+        require(zero_point.dtype == x.dtype && x.dtype != DType::I32, "C1", || {
+            format!("a zero point of {} does not go with {}", zero_point.dtype, x.dtype)
         })?;
     }
     Domain::Float.require(to, "C2")?;
@@ -151,10 +152,12 @@ fn eval_quantize<T: Real>(ctx: &EvalCtx<'_>, operands: &[&Value<T>]) -> Value<T>
 
 fn eval_dequantize<T: Real>(ctx: &EvalCtx<'_>, operands: &[&Value<T>]) -> Value<T> {
     let (x, scale) = (operands[0].int(), operands[1].float());
+    let precision = accumulator(ctx.operands[1].dtype);
     let zero_point = |position: usize| operands.get(2).map_or(0, |zero| zero.int().data[position]);
     let positions = factor_positions(ctx, &scale.shape);
     let real = x.data.iter().zip(positions).map(|(&x, position)| {
-        T::from_i64(x - zero_point(position)) * scale.data[position]
+        let difference = rounded(precision, (x - zero_point(position)) as f64);
+        T::from_f64(difference) * scale.data[position]
     });
     Value::Float(Array::new(ctx.shape, real.collect()))
 }

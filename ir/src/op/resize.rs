@@ -1,5 +1,7 @@
 //! Resampling along axes.
 
+use std::collections::BTreeMap;
+
 use fornax_bundle::Dim;
 
 use super::domain::Domain;
@@ -29,20 +31,20 @@ pub(super) const DEFS: &[OpDef] = &[OpDef {
     eval: eval_real!(eval),
     class: OpClass::Composite(expand::expand),
     doc: "Resamples `x` along `axes`, one after the other, to `sizes`. A position `y` of the \
-          result lies at a coordinate of `x` that `coordinate_transformation_mode` gives with \
-          the axis' entry in `scales` (where ONNX says the resized length, `scales * size`, \
-          which need not be an integer). `mode` `nearest` takes the element that `nearest_mode` \
-          rounds to, `linear` and `cubic` weigh the elements around (stretched by `1 / scale` \
-          with `antialias` and a scale below 1); elements outside are those at the border, or \
-          left out with `exclude_outside`. With `tf_crop_and_resize`, `roi` has the starts, then \
-          the ends along the axes, and elements outside `x` are `extrapolation_value`; else \
-          `roi` is empty. Elements of weight 0 do not take part. (C1) `mode`, \
-          `coordinate_transformation_mode` and `nearest_mode` are words of ONNX Resize, and \
-          `antialias` is not used with `nearest`. (C2) `axes` are axes of `x` in rising order; \
-          `sizes` and `scales` have one entry each, `roi` two or none as said. (C3) Sizes and \
-          scales are positive. (C4) `x` is float, or `mode` is `nearest`. (C5) Sizes of `x` and \
-          the result along `axes` are known, unless `nearest` repeats each element an integer \
-          number of times. Source: ONNX Resize, opset 19.",
+          result lies at a coordinate of `x` that `coordinate_transformation_mode` gives with the \
+          axis' entry in `scales` (where ONNX says the resized length, `scales * size`, which need \
+          not be an integer). `mode` `nearest` takes the element that `nearest_mode` rounds to, \
+          `linear` and `cubic` weigh the elements around (stretched by `1 / scale` with \
+          `antialias` and a scale below 1); elements outside are those at the border, or left out \
+          with `exclude_outside`. With `tf_crop_and_resize`, `roi` has the starts, then the ends \
+          along the axes, and elements outside `x` are `extrapolation_value`; else `roi` is empty. \
+          Elements of weight 0 do not take part. (C1) `mode`, `coordinate_transformation_mode` and \
+          `nearest_mode` are words of ONNX Resize, and `antialias` is not used with `nearest`. \
+          (C2) `axes` are axes of `x` in rising order; `sizes` and `scales` have one entry each, \
+          `roi` two or none as said. (C3) Sizes and scales are positive. (C4) `x` is float, or \
+          `mode` is `nearest`. (C5) Sizes of `x` and the result along `axes` are known, unless \
+          `nearest` repeats each element an integer number of times. Source: ONNX Resize, opset \
+          19.",
 }];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -254,7 +256,7 @@ fn resample<N: Copy + FromReal>(
             (0..new).map(|y| neighbours(resize, axis, y, old, new)).collect();
         let mut data = Vec::with_capacity(x.data.len() / old * new);
         let mut taps = Vec::new();
-        for block in x.data.chunks_exact(old * inner) {
+        for block in x.data.chunks_exact((old * inner).max(1)) {
             for position in &positions {
                 for offset in 0..inner {
                     data.push(match position {
@@ -331,24 +333,21 @@ fn neighbours(
     let scale = if resize.antialias { axis.scale.min(1.0) } else { 1.0 };
     let reach = if resize.mode == Mode::Linear { 1.0 } else { 2.0 };
     let start = (-reach / scale).floor() as i64 + 1;
-    let mut taps: Vec<(i64, f64)> = (start..2 - start)
-        .map(|offset| {
-            let distance = ((offset as f64 - ratio) * scale).abs();
-            let weight = match resize.mode {
-                Mode::Cubic => keys_kernel(distance, resize.cubic_coeff_a),
-                _ => (1.0 - distance).max(0.0),
-            };
-            (left + offset, weight)
-        })
-        .collect();
-    taps.retain(|&(index, weight)| {
-        weight != 0.0 && (!resize.exclude_outside || (0..=last).contains(&index))
-    });
-    if resize.exclude_outside || resize.antialias {
-        let total: f64 = taps.iter().map(|&(_, weight)| weight).sum();
-        taps.iter_mut().for_each(|(_, weight)| *weight /= total);
+    let mut taps: BTreeMap<usize, f64> = BTreeMap::new();
+    for offset in start..2 - start {
+        let distance = ((offset as f64 - ratio) * scale).abs();
+        let weight = match resize.mode {
+            Mode::Cubic => keys_kernel(distance, resize.cubic_coeff_a),
+            _ => (1.0 - distance).max(0.0),
+        };
+        let index = left + offset;
+        if !resize.exclude_outside || (0..=last).contains(&index) {
+            *taps.entry(index.clamp(0, last) as usize).or_insert(0.0) += weight;
+        }
     }
-    Some(taps.iter().map(|&(i, weight)| (i.clamp(0, last) as usize, weight)).collect())
+    let total: f64 = taps.values().sum();
+    taps.retain(|_, weight| *weight != 0.0);
+    Some(taps.into_iter().map(|(index, weight)| (index, weight / total)).collect())
 }
 
 /// Equation (4) of R. Keys, "Cubic convolution interpolation for digital image processing", 1981.

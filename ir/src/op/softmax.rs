@@ -16,9 +16,9 @@ pub(super) const DEFS: &[OpDef] = &[
         infer,
         eval: eval_real!(eval_softmax),
         class: OpClass::Composite(expand_softmax),
-        doc: "`y[i] = exp(x[i] - m) / sum_j exp(x[j] - m)` with `m = max_j x[j]`, along `axis`. A lane \
-              with a NaN, with an infinity or of minus infinities alone is NaN. \
-              (C1) `x` is float. (C2) `axis` is an axis of `x`. Source: ONNX Softmax, opset 13.",
+        doc: "`y[i] = exp(x[i] - m) / sum_j exp(x[j] - m)` with `m = max_j x[j]`, along `axis`. A \
+              lane with a NaN, with an infinity or of minus infinities alone is NaN. (C1) `x` is \
+              float. (C2) `axis` is an axis of `x`. Source: ONNX Softmax, opset 13.",
     },
     OpDef {
         name: "log_softmax",
@@ -37,8 +37,8 @@ pub(super) const DEFS: &[OpDef] = &[
         infer,
         eval: eval_real!(eval_hardmax),
         class: OpClass::Composite(expand_hardmax),
-        doc: "1 at the first of the largest elements along `axis`, or at the first NaN; 0 elsewhere. \
-              (C1), (C2) as `softmax`. Source: ONNX Hardmax, opset 13.",
+        doc: "1 at the first of the largest elements along `axis`, or at the first NaN; 0 \
+              elsewhere. (C1), (C2) as `softmax`. Source: ONNX Hardmax, opset 13.",
     },
 ];
 

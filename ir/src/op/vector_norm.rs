@@ -16,9 +16,9 @@ pub(super) const DEFS: &[OpDef] = &[
         infer: infer_lp_norm,
         eval: eval_real!(eval_lp_norm),
         class: OpClass::Composite(expand_lp_norm),
-        doc: "`x / norm` with the p-norm along `axis`; 0 where the norm is 0. \
-              (C1) `x` is float. (C2) `axis` is an axis of `x`. (C3) `p` is 1 or 2. \
-              Source: ONNX LpNormalization, opset 22.",
+        doc: "`x / norm` with the p-norm along `axis`; 0 where the norm is 0. (C1) `x` is float. \
+              (C2) `axis` is an axis of `x`. (C3) `p` is 1 or 2. Source: ONNX LpNormalization, \
+              opset 22.",
     },
     OpDef {
         name: "mean_variance_norm",
@@ -27,9 +27,9 @@ pub(super) const DEFS: &[OpDef] = &[
         infer: infer_mean_variance_norm,
         eval: eval_real!(eval_mean_variance_norm),
         class: OpClass::Composite(expand_mean_variance_norm),
-        doc: "`(x - mean) / (sqrt(variance) + epsilon)` with mean and variance over `axes`. \
-              (C1) `x` is float. (C2) `axes` are axes of `x`, in rising order. \
-              Source: ONNX MeanVarianceNormalization, opset 13, where epsilon is 1e-9.",
+        doc: "`(x - mean) / (sqrt(variance) + epsilon)` with mean and variance over `axes`. (C1) \
+              `x` is float. (C2) `axes` are axes of `x`, in rising order. Source: ONNX \
+              MeanVarianceNormalization, opset 13, where epsilon is 1e-9.",
     },
     OpDef {
         name: "lrn",
@@ -43,11 +43,10 @@ pub(super) const DEFS: &[OpDef] = &[
         infer: infer_lrn,
         eval: eval_real!(eval_lrn),
         class: OpClass::Composite(expand_lrn),
-        doc: "Local response normalisation, \
-              `x / (bias + alpha / size * sum of x^2 of the channels around)^beta`: the channels (axis 1) \
-              from `floor((size - 1) / 2)` before to `ceil((size - 1) / 2)` after, those that there are. \
-              (C1) `x` is float. (C2) `x` has rank 2 or more. (C3) `size` is positive. \
-              Source: ONNX LRN, opset 13.",
+        doc: "Local response normalisation, `x / (bias + alpha / size * sum of x^2 of the channels \
+              around)^beta`: the channels (axis 1) from `floor((size - 1) / 2)` before to \
+              `ceil((size - 1) / 2)` after, those that there are. (C1) `x` is float. (C2) `x` has \
+              rank 2 or more. (C3) `size` is positive. Source: ONNX LRN, opset 13.",
     },
 ];
 
@@ -192,6 +191,10 @@ fn expand_mean_variance_norm(
 /// `[N, 1, C, spatial]`, where the padding counts, times `size`.
 fn expand_lrn(ctx: &OpCtx<'_>, to: &mut Expansion<'_>) -> Result<NodeId, Diagnostic> {
     let (shape, size) = (&ctx.first().shape, ctx.attrs.int("size"));
+    if shape.elements().is(0) {
+        // Windows need a channel to lie on.
+        return Ok(to.operands[0]);
+    }
     let x = to.widened(to.operands[0])?;
     let squares = to.binary("mul", x, x)?;
     let spatial = shape[2..].iter().product::<Dim>();

@@ -8,7 +8,8 @@ use fornax_ir::{AttrKind, AttrValue, Attrs, DType, Dim, Float, Tensor, Type, att
 
 use crate::draw::{Case, DTYPES, Draw, FLOATS};
 
-type Generate = fn(&mut Draw) -> Case;
+/// Draws a case of one op.
+pub type Generate = fn(&mut Draw) -> Case;
 
 /// The ops that the default does not fit.
 const CASES: &[(&str, Generate)] = &[
@@ -67,7 +68,8 @@ const CASES: &[(&str, Generate)] = &[
 
 /// Draws attributes and operand types for an op; inference may reject them.
 pub fn draw_case(def: &OpDef, draw: &mut Draw) -> Case {
-    match CASES.iter().find(|(name, _)| *name == def.name) {
+    let mut special = CASES.iter().chain(crate::model_cases::CASES);
+    match special.find(|(name, _)| *name == def.name) {
         Some((_, generate)) => generate(draw),
         None => by_declaration(def, draw),
     }

@@ -2,6 +2,7 @@
 
 mod cases;
 mod draw;
+mod model_cases;
 mod mutate;
 
 use std::collections::BTreeSet;

@@ -171,6 +171,9 @@ pub(super) fn contraction<T: Element>(
         let mut sum: Typed<T> = Typed::from(Scalar::new(form.accumulator, 0.0));
         for along in Positions::new(inner) {
             let at = [at.as_slice(), &along].concat();
+            if !space.holds(&form.lhs.guards, &at)? || !space.holds(&form.rhs.guards, &at)? {
+                continue;
+            }
             let product = multiply(
                 operand(space, form, 0, &form.lhs, &at)?,
                 operand(space, form, 1, &form.rhs, &at)?,
@@ -192,7 +195,7 @@ pub(super) fn contraction<T: Element>(
     )
 }
 
-/// An operand's element in the accumulator's type, or 0 where a guard fails.
+/// An operand's element in the accumulator's type.
 fn operand<T: Element>(
     space: &Space<'_, T>,
     form: &ContractionForm,
@@ -200,9 +203,6 @@ fn operand<T: Element>(
     map: &OperandMap,
     at: &[i64],
 ) -> Outcome<Typed<T>> {
-    if !space.holds(&map.guards, at)? {
-        return Ok(Typed::from(Scalar::new(form.accumulator, 0.0)));
-    }
     let position = space.position(operand, &map.index, at)?;
     cast(form.accumulator, space.element(operand, position))
 }
