@@ -1,0 +1,170 @@
+//! Reductions, windows and contractions by the fold schedules.
+
+use fornax_bundle::DType;
+use fornax_ir::plan::Schedule;
+use fornax_ir::{Attrs, attrs};
+use fornax_runtime::compare::Arithmetic;
+
+use crate::harness::{Body, Case, Fill};
+
+const SCHEDULES: [Schedule; 6] = [
+    Schedule::FoldThread { threads: 32, vector: 1 },
+    Schedule::FoldThread { threads: 64, vector: 4 },
+    Schedule::FoldBlock { threads: 32, rows: 1, vector: 1 },
+    Schedule::FoldBlock { threads: 128, rows: 4, vector: 4 },
+    Schedule::FoldBlock { threads: 64, rows: 64, vector: 2 },
+    Schedule::FoldSplit { threads: 64, vector: 4, parts: 5 },
+];
+
+#[track_caller]
+fn check(sizes: &[(&str, i64)], fill: Fill, body: &dyn Fn(&mut Body)) {
+    for schedule in SCHEDULES {
+        Case { sizes, schedule, fill, arithmetic: Arithmetic::Reduce, body }.check();
+    }
+}
+
+fn axes(axes: &[i64], keepdims: bool) -> Attrs {
+    attrs! { axes: axes.to_vec(), keepdims: keepdims }
+}
+
+#[test]
+fn rows_of_all_sizes() {
+    for (rows, length) in
+        [(0, 4), (3, 0), (1, 1), (5, 3), (7, 31), (3, 33), (2, 64), (33, 100), (1, 1009), (2, 640)]
+    {
+        check(&[("N", rows), ("M", length)], Fill::Signed, &|body| {
+            let x = body.input(DType::F32, &["N", "M"]);
+            let sum = body.add("reduce_sum", axes(&[1], false), &[x]);
+            body.output(sum);
+        });
+    }
+}
+
+#[test]
+fn outer_and_middle_axes() {
+    for list in [&[0i64][..], &[1], &[0, 2], &[1, 2], &[0, 1, 2]] {
+        for keepdims in [false, true] {
+            check(&[("N", 4), ("M", 9)], Fill::Signed, &|body| {
+                let x = body.input(DType::F32, &["N", "M", "8"]);
+                let mean = body.add("reduce_mean", axes(list, keepdims), &[x]);
+                body.output(mean);
+            });
+        }
+    }
+}
+
+#[test]
+fn positions_of_the_largest() {
+    for (op, last) in [("arg_max", false), ("arg_max", true), ("arg_min", false)] {
+        check(&[("N", 5), ("M", 70)], Fill::Small, &|body| {
+            let x = body.input(DType::F32, &["N", "M"]);
+            let at = attrs! { axis: 1i64, keepdims: false, select_last: last };
+            let at = body.add(op, at, &[x]);
+            body.output(at);
+        });
+    }
+    check(&[("N", 5)], Fill::Small, &|body| {
+        let x = body.input(DType::I8, &["N", "6"]);
+        let at = attrs! { axis: 0i64, keepdims: true, select_last: false };
+        let at = body.add("arg_max", at, &[x]);
+        body.output(at);
+    });
+}
+
+#[test]
+fn element_types() {
+    let dtypes = [DType::F64, DType::F16, DType::BF16, DType::I64, DType::I32, DType::I8, DType::U8];
+    for dtype in dtypes {
+        for op in ["reduce_sum", "reduce_max", "reduce_mean"] {
+            check(&[("N", 3), ("M", 48)], Fill::Small, &|body| {
+                let x = body.input(dtype, &["N", "M"]);
+                let result = body.add(op, axes(&[1], false), &[x]);
+                body.output(result);
+            });
+        }
+    }
+    check(&[("N", 3), ("M", 48)], Fill::Small, &|body| {
+        let x = body.input(DType::Bool, &["N", "M"]);
+        let result = body.add("reduce_any", axes(&[1], false), &[x]);
+        body.output(result);
+    });
+}
+
+#[test]
+fn prologues_and_epilogues() {
+    check(&[("N", 6), ("M", 20)], Fill::Signed, &|body| {
+        let (x, y) = (body.input(DType::F32, &["N", "M"]), body.input(DType::F32, &["M", "N"]));
+        let moved = body.add("transpose", attrs! { perm: vec![1i64, 0] }, &[y]);
+        let product = body.add("mul", attrs! {}, &[x, moved]);
+        let sum = body.add("reduce_sum", axes(&[1], true), &[product]);
+        let bias = body.input(DType::F32, &["N", "1"]);
+        let result = body.add("add", attrs! {}, &[sum, bias]);
+        let result = body.add("relu", attrs! {}, &[result]);
+        body.output(result);
+        body.output(sum);
+    });
+}
+
+fn window(kernel: &[i64], stride: i64, pad: i64, ceil: bool) -> Attrs {
+    let all = |value: i64| vec![value; kernel.len()];
+    attrs! {
+        kernel: kernel.to_vec(),
+        strides: all(stride),
+        pads_begin: all(pad),
+        pads_end: all(pad),
+        dilations: all(1),
+        ceil_mode: ceil,
+    }
+}
+
+#[test]
+fn windows_slide() {
+    for (kernel, stride, pad, ceil) in
+        [(&[3i64, 3][..], 1, 1, false), (&[2, 2], 2, 0, false), (&[3, 2], 2, 1, true), (&[7, 7], 3, 3, false)]
+    {
+        for op in ["max_pool", "avg_pool"] {
+            let sizes = [("N", 2), ("H", 9), ("W", 12)];
+            for include in [false, true] {
+                check(&sizes, Fill::Signed, &|body| {
+                    let x = body.input(DType::F32, &["N", "3", "H", "W"]);
+                    let mut attrs = window(kernel, stride, pad, ceil);
+                    if op == "avg_pool" {
+                        attrs.insert("count_include_pad", include);
+                    }
+                    let pooled = body.add(op, attrs, &[x]);
+                    body.output(pooled);
+                });
+            }
+        }
+    }
+    check(&[("N", 2), ("H", 5), ("W", 6)], Fill::Small, &|body| {
+        let x = body.input(DType::F32, &["N", "2", "H", "W"]);
+        let mut attrs = window(&[3, 3], 2, 1, false);
+        attrs.insert("column_major", false);
+        let at = body.add("max_pool_indices", attrs, &[x]);
+        body.output(at);
+    });
+}
+
+#[test]
+fn contractions_fold_too() {
+    check(&[("M", 3), ("K", 50), ("N", 8)], Fill::Signed, &|body| {
+        let (a, b) = (body.input(DType::F32, &["M", "K"]), body.input(DType::F32, &["K", "N"]));
+        let product = body.add("matmul", attrs! {}, &[a, b]);
+        let result = body.add("relu", attrs! {}, &[product]);
+        body.output(result);
+    });
+    check(&[("N", 2), ("H", 6), ("W", 7)], Fill::Signed, &|body| {
+        let x = body.input(DType::F32, &["N", "4", "H", "W"]);
+        let w = body.input(DType::F32, &["4", "1", "3", "3"]);
+        let attrs = attrs! {
+            strides: vec![1i64, 2],
+            pads_begin: vec![1i64, 1],
+            pads_end: vec![1i64, 0],
+            dilations: vec![1i64, 1],
+            groups: 4i64,
+        };
+        let result = body.add("conv", attrs, &[x, w]);
+        body.output(result);
+    });
+}

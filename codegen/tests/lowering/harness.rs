@@ -1,0 +1,252 @@
+//! Builds a region, lowers and runs it with known and with symbolic sizes, and compares.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fornax_bundle::{DType, Dim, DimRange, Dims, Symbol, Tensor};
+use fornax_codegen::{Arg, Launch, LoweredRegion, Target, emit_ptx, lower};
+use fornax_ir::interp::{Interpreter, Value};
+use fornax_ir::plan::{Phase, Region, Schedule, ValueRef};
+use fornax_ir::{Attrs, Graph, LocSet, NodeId, Type};
+use fornax_runtime::compare::{Arithmetic, Tolerance, compare};
+use fornax_runtime::device::{Buffer, Device, KernelArg, LaunchConfig, ModuleSource, Stream};
+use fornax_runtime::emulator::Emulator;
+
+/// A region body under construction.
+pub struct Body {
+    pub graph: Graph,
+    /// Values of the sizes, by name; each input's sizes come from here.
+    sizes: Dims,
+    symbolic: bool,
+}
+
+/// What to fill an input with.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Fill {
+    /// Small numbers of both signs.
+    Signed,
+    /// Whole numbers in `-3..=3`.
+    Small,
+    /// Indices, some of them out of range on both sides.
+    Indices(i64),
+}
+
+impl Body {
+    /// A size by name: a symbol in a symbolic body, else its value.
+    pub fn size(&self, name: &str) -> Dim {
+        if self.symbolic { Dim::symbol(name) } else { Dim::constant(self.sizes[name]) }
+    }
+
+    pub fn shape(&self, names: &[&str]) -> Vec<Dim> {
+        names
+            .iter()
+            .map(|name| match name.parse::<i64>() {
+                Ok(number) => Dim::constant(number),
+                Err(_) => self.size(name),
+            })
+            .collect()
+    }
+
+    pub fn input(&mut self, dtype: DType, names: &[&str]) -> NodeId {
+        let name = format!("in{}", self.graph.inputs().len());
+        let ty = Type::new(dtype, self.shape(names));
+        self.graph.input(&name, ty).unwrap()
+    }
+
+    pub fn add(&mut self, op: &str, attrs: Attrs, operands: &[NodeId]) -> NodeId {
+        let types: Vec<String> =
+            operands.iter().map(|&operand| self.graph.ty(operand).to_string()).collect();
+        self.graph
+            .add(op, attrs, operands, LocSet::none())
+            .unwrap_or_else(|error| panic!("{op} of {types:?}: {error}"))
+    }
+
+    pub fn output(&mut self, value: NodeId) {
+        let name = format!("out{}", self.graph.outputs().len());
+        self.graph.output(name, value);
+    }
+}
+
+/// A region to test.
+pub struct Case<'c> {
+    pub sizes: &'c [(&'c str, i64)],
+    pub schedule: Schedule,
+    pub fill: Fill,
+    pub arithmetic: Arithmetic,
+    pub body: &'c dyn Fn(&mut Body),
+}
+
+impl Case<'_> {
+    /// Runs with known sizes and with symbolic ones.
+    #[track_caller]
+    pub fn check(&self) {
+        self.check_with(false, 1);
+        if !self.sizes.is_empty() {
+            self.check_with(true, 1);
+            let divisor = self.sizes.iter().fold(16, |divisor, &(_, size)| gcd(divisor, size));
+            if divisor > 1 {
+                self.check_with(true, divisor);
+            }
+        }
+    }
+
+    #[track_caller]
+    fn check_with(&self, symbolic: bool, divisor: i64) {
+        let sizes: Dims = self.sizes.iter().map(|&(name, size)| (name.into(), size)).collect();
+        let mut body = Body { graph: Graph::new("region"), sizes: sizes.clone(), symbolic };
+        (self.body)(&mut body);
+        let range = DimRange { min: 0, max: 4096 / divisor * divisor, divisor };
+        let dims: BTreeMap<Symbol, DimRange> =
+            sizes.keys().map(|name| (name.clone(), range)).collect();
+        let region = Region {
+            name: "r0".to_owned(),
+            phase: Phase::Run,
+            operands: (0..body.graph.inputs().len()).map(ValueRef::Input).collect(),
+            body: body.graph,
+            schedule: self.schedule.clone(),
+        };
+        let lowered = lower(&region, &dims).unwrap_or_else(|error| panic!("{error}"));
+        let inputs = inputs(&region.body, &sizes, self.fill);
+        let actual = run(&region.body, &lowered, &inputs, &sizes);
+        let context = format!(
+            "{} {:?} symbolic {symbolic} divisor {divisor} {:?}",
+            lowered.kernels[0].name, sizes, self.schedule
+        );
+        self.compare(&region.body, &inputs, &actual, &context);
+    }
+
+    #[track_caller]
+    fn compare(&self, body: &Graph, inputs: &[Tensor], actual: &[Tensor], context: &str) {
+        let interpreter = Interpreter::<f64>::new(body, inputs, &BTreeMap::new())
+            .unwrap_or_else(|error| panic!("{context}: {error}"));
+        let expected: Vec<Value<f64>> = interpreter.outputs().unwrap();
+        for ((output, expected), actual) in body.outputs().iter().zip(expected).zip(actual) {
+            let dtype = body.ty(output.value).dtype;
+            let reference = match expected {
+                Value::Float(_) => expected.to_tensor(DType::F64),
+                Value::Int(_) => expected.to_tensor(dtype),
+            };
+            let tolerance = Tolerance::of(self.arithmetic, dtype);
+            let comparison = compare(actual, &reference, tolerance).unwrap();
+            assert!(comparison.passed, "{context}: {}: {comparison:#?}", output.name);
+        }
+    }
+}
+
+fn gcd(a: i64, b: i64) -> i64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// Deterministic inputs.
+fn inputs(body: &Graph, sizes: &Dims, fill: Fill) -> Vec<Tensor> {
+    let mut state = 7u64;
+    let mut next = move |below: i64| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        ((state >> 33) as i64) % below
+    };
+    let inputs = body.inputs().iter().map(|&id| {
+        let ty = body.ty(id);
+        let shape: Vec<usize> =
+            ty.shape.iter().map(|dim| dim.eval(sizes).unwrap() as usize).collect();
+        let count = shape.iter().product();
+        let float = ty.dtype.is_float();
+        let values: Vec<f64> = (0..count)
+            .map(|_| match fill {
+                Fill::Signed if float => (next(4001) - 2000) as f64 / 1000.0,
+                Fill::Indices(size) if !float => (next(2 * size + 6) - size - 3) as f64,
+                _ if ty.dtype == DType::Bool => next(2) as f64,
+                _ if ty.dtype.is_unsigned_int() => next(7) as f64,
+                _ => (next(7) - 3) as f64,
+            })
+            .collect();
+        let value = fornax_ir::interp::Array::new(shape, values);
+        if float {
+            Value::Float(value).to_tensor(ty.dtype)
+        } else {
+            let data = value.data.iter().map(|&value| value as i64).collect();
+            Value::<f64>::Int(fornax_ir::interp::Array::new(value.shape, data)).to_tensor(ty.dtype)
+        }
+    });
+    inputs.collect()
+}
+
+/// Emits, loads and launches the kernels of a region.
+#[track_caller]
+pub fn run(body: &Graph, lowered: &LoweredRegion, inputs: &[Tensor], sizes: &Dims) -> Vec<Tensor> {
+    let device: Arc<dyn Device> = Arc::new(Emulator::default());
+    let buffer = |bytes: u64| Buffer::new(device.clone(), bytes).unwrap();
+    let operands: Vec<Buffer> = inputs
+        .iter()
+        .map(|tensor| Buffer::from_bytes(device.clone(), tensor.bytes()).unwrap())
+        .collect();
+    let shapes: Vec<Vec<usize>> = body
+        .outputs()
+        .iter()
+        .map(|output| {
+            let shape = &body.ty(output.value).shape;
+            shape.iter().map(|dim| dim.eval(sizes).unwrap() as usize).collect()
+        })
+        .collect();
+    let dtypes: Vec<DType> =
+        body.outputs().iter().map(|output| body.ty(output.value).dtype).collect();
+    let outputs: Vec<Buffer> = shapes
+        .iter()
+        .zip(&dtypes)
+        .map(|(shape, dtype)| buffer((shape.iter().product::<usize>() * dtype.size()) as u64))
+        .collect();
+    let workspaces: Vec<Buffer> = lowered
+        .workspaces
+        .iter()
+        .map(|w| buffer(w.elements.eval(sizes).unwrap() as u64 * w.dtype.size() as u64))
+        .collect();
+    for launch in &lowered.launches {
+        launch_one(&device, lowered, launch, (&operands, &outputs, &workspaces), sizes);
+    }
+    let read = outputs.iter().zip(shapes.into_iter().zip(dtypes)).map(|(output, (shape, dtype))| {
+        let bytes = output.to_bytes(Stream::DEFAULT).unwrap();
+        Tensor::new(dtype, shape, bytes).unwrap()
+    });
+    read.collect()
+}
+
+#[track_caller]
+fn launch_one(
+    device: &Arc<dyn Device>,
+    lowered: &LoweredRegion,
+    launch: &Launch,
+    (operands, outputs, workspaces): (&[Buffer], &[Buffer], &[Buffer]),
+    sizes: &Dims,
+) {
+    let kernel = &lowered.kernels[launch.kernel];
+    let module = emit_ptx(kernel, Target::Sm80).unwrap_or_else(|error| panic!("{error}"));
+    let grid = launch.grid.each_ref().map(|dim| u32::try_from(dim.eval(sizes).unwrap()).unwrap());
+    if grid.contains(&0) {
+        return;
+    }
+    assert!(launch.bytes.eval(sizes).is_ok() && launch.flops.eval(sizes).is_ok());
+    let loaded = device.load_module(ModuleSource::ptx(&module.text)).unwrap();
+    let entry = device.kernel(&loaded, &module.entry).unwrap();
+    let args: Vec<KernelArg> = launch
+        .args
+        .iter()
+        .zip(&kernel.params)
+        .map(|(arg, param)| match arg {
+            Arg::Operand(index) => KernelArg::Pointer(operands[*index].address()),
+            Arg::Output(index) => KernelArg::Pointer(outputs[*index].address()),
+            Arg::Workspace(index) => KernelArg::Pointer(workspaces[*index].address()),
+            Arg::Scalar(dim) => match (dim.eval(sizes).unwrap(), param.dtype()) {
+                (value, DType::I64) => KernelArg::I64(value),
+                (value, _) => KernelArg::I32(i32::try_from(value).unwrap()),
+            },
+        })
+        .collect();
+    let config = LaunchConfig {
+        grid,
+        block: [module.threads, 1, 1],
+        shared_bytes: module.dynamic_shared_bytes,
+        cluster: [1, 1, 1],
+    };
+    device
+        .launch(&entry, &config, &args, Stream::DEFAULT)
+        .unwrap_or_else(|error| panic!("{}: {error}\n{}", kernel.name, module.text));
+}

@@ -1,0 +1,7 @@
+//! Lowered regions, run on the emulator and held against the reference interpreter.
+
+mod fold;
+mod harness;
+mod pointwise;
+mod scan;
+mod tile;
