@@ -9,6 +9,7 @@ use fornax_ir::{BinaryFn, DType, Dim, IndexExpr, NodeId, Scalar, ScalarExpr};
 use super::CodegenError;
 use super::emit::Emitter;
 use super::index::{Index, IndexSpace, Mask};
+use super::pull::union;
 use super::site::{Site, functions, uses};
 use crate::kernel::{KernelBuilder, ValueId};
 
@@ -222,7 +223,7 @@ impl Folding {
         let bounds = shape.iter().map(|size| (Dim::constant(0), size.clone()));
         let guards = within(&emitter.space, at, bounds).into_iter().chain(limits.clone());
         let guards: Mask = guards.collect();
-        let reached = mask.union(&guards).cloned().collect();
+        let reached = union(mask, &guards);
         let mut args = vec![emitter.pull(b, operand, at, &reached)?];
         if lift.iter().any(|expr| uses(expr, 1)) {
             let position = emitter.space.compose(position, axes, &[]);
@@ -238,7 +239,7 @@ impl Folding {
         }
         if let Count::Within(bounds) = &self.count {
             let counted = within(&emitter.space, at, bounds.iter().cloned());
-            let counted: Mask = counted.union(limits).cloned().collect();
+            let counted = union(&counted, limits);
             let one = b.int(DType::I64, 1);
             lifted.push(match emitter.mask(b, &counted) {
                 Some(holds) => emitter.select_or(b, holds, one, Scalar::Int(DType::I64, 0)),

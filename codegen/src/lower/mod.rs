@@ -86,8 +86,9 @@ pub enum Arg {
 /// Each node before the anchor is computed as often as its value is used at different indices, so fusing
 /// costly ones under a movement that repeats, or into a contraction, is legal but may be slow.
 ///
-/// The schedule must fit the anchor: `Pointwise` without one; `FoldThread`, `FoldBlock` and
-/// `FoldSplit` for reduce, window and contraction; `Scan` for scan; `Tile` for contraction.
+/// The schedule must fit the anchor: `Pointwise` without one; `FoldThread` for reduce, window and
+/// contraction; `FoldBlock` and `FoldSplit` for reduce and contraction (they do not keep the order of
+/// elements, which windows need); `Scan` for scan; `Tile` for contraction.
 ///
 /// # Errors
 /// When the region is not legal or the schedule does not fit.
@@ -107,11 +108,11 @@ pub fn lower(
         ) => fold_kernels::by_thread(&site, anchor, threads, vector),
         (
             &Schedule::FoldBlock { threads, rows, vector },
-            Some((anchor, OpClass::Reduce(_) | OpClass::Window(_) | OpClass::Contraction(_))),
+            Some((anchor, OpClass::Reduce(_) | OpClass::Contraction(_))),
         ) => fold_kernels::by_block(&site, anchor, threads, rows, vector),
         (
             &Schedule::FoldSplit { threads, vector, parts },
-            Some((anchor, OpClass::Reduce(_) | OpClass::Window(_) | OpClass::Contraction(_))),
+            Some((anchor, OpClass::Reduce(_) | OpClass::Contraction(_))),
         ) => fold_kernels::by_parts(&site, anchor, threads, vector, parts),
         (&Schedule::Scan { threads, items }, Some((anchor, OpClass::Scan(form)))) => {
             scan::lower(&site, anchor, *form, threads, items)

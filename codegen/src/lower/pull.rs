@@ -39,7 +39,7 @@ impl Emitter<'_> {
         (mask, guards): (&Mask, &Mask),
         fill: Scalar,
     ) -> Result<ValueId, CodegenError> {
-        let both: Mask = mask.union(guards).cloned().collect();
+        let both = union(mask, guards);
         if let Some(operand) = self.site.operand_of(node) {
             let offset = self.space.linearize(index, &self.site.body.ty(node).shape);
             let kept = self.space.relevant(&both, &offset);
@@ -140,7 +140,7 @@ impl Emitter<'_> {
             let guards = self.guards(b, &case.guards, index, &operands, mask)?;
             let Some(guards) = guards else { continue };
             let operand = operands[case.operand];
-            let reached: Mask = mask.union(&guards).cloned().collect();
+            let reached = union(mask, &guards);
             let at = self.mapped(b, &case.index, index, &operands, &reached)?;
             let always = guards.is_empty();
             chosen.push((guards, operand, at));
@@ -148,24 +148,28 @@ impl Emitter<'_> {
                 break;
             }
         }
-        let (mut value, rest) = match (fill, chosen.split_last()) {
-            (Some(fill), None) => return Ok(b.constant(fill)),
-            (None, None) => return Err(self.site.error(node, "no case of the movement can hold")),
-            // The fill is needed only if the last case can fail; then that case is loaded with it.
-            (Some(fill), Some(((guards, operand, at), rest))) => {
-                let guards = self.in_bounds(guards, *operand, at);
-                (self.pull_or(b, *operand, at, (mask, &guards), fill)?, rest)
-            }
-            (None, Some(((guards, operand, at), rest))) => {
-                let guards = self.in_bounds(guards, *operand, at);
-                let reached = mask.union(&guards).cloned().collect();
-                (self.pull(b, *operand, at, &reached)?, rest)
-            }
+        // What is read for a case where an earlier one holds is not used, and may lie outside.
+        let inside = |emitter: &Self, position: usize| {
+            let (guards, operand, at) = &chosen[position];
+            emitter.in_bounds(guards, *operand, at, position > 0)
         };
-        for (guards, operand, at) in rest.iter().rev() {
+        let Some(last) = chosen.len().checked_sub(1) else {
+            return match fill {
+                Some(fill) => Ok(b.constant(fill)),
+                None => Err(self.site.error(node, "no case of the movement can hold")),
+            };
+        };
+        let guards = inside(self, last);
+        let (_, operand, at) = &chosen[last];
+        let mut value = match fill {
+            // Where the last case fails too.
+            Some(fill) => self.pull_or(b, *operand, at, (mask, &guards), fill)?,
+            None => self.pull(b, *operand, at, &union(mask, &guards))?,
+        };
+        for position in (0..last).rev() {
+            let (guards, operand, at) = &chosen[position];
             let holds = self.mask(b, guards).expect("invariant: later cases follow a condition");
-            let guards = self.in_bounds(guards, *operand, at);
-            let reached = mask.union(&guards).cloned().collect();
+            let reached = union(mask, &inside(self, position));
             let this = self.pull(b, *operand, at, &reached)?;
             let all = self.unified(b, &[holds, this, value]);
             value = b.select(all[0], all[1], all[2]);
@@ -238,8 +242,8 @@ impl Emitter<'_> {
                 }
                 let at: Vec<Index> =
                     index.iter().map(|expr| self.space.compose(expr, axes, loaded)).collect();
-                let guards = self.in_bounds(&Mask::new(), operands[*operand], &at);
-                let reached = mask.union(&guards).cloned().collect();
+                let guards = self.in_bounds(&Mask::new(), operands[*operand], &at, false);
+                let reached = union(mask, &guards);
                 let value = self.pull(b, operands[*operand], &at, &reached)?;
                 let index = self.loaded_index(b, value, &at);
                 loaded.push((expr.clone(), index));
@@ -249,11 +253,11 @@ impl Emitter<'_> {
     }
 
     /// Adds to the guards of an access what keeps it inside the operand where the index depends on
-    /// numbers that a kernel loads: whatever those are, nothing outside is read.
-    fn in_bounds(&self, guards: &Mask, operand: NodeId, at: &[Index]) -> Mask {
+    /// numbers that a kernel loads (whatever those are, nothing outside is read), or everywhere.
+    fn in_bounds(&self, guards: &Mask, operand: NodeId, at: &[Index], everywhere: bool) -> Mask {
         let mut guards = guards.clone();
         for (index, size) in at.iter().zip(self.site.body.ty(operand).shape.iter()) {
-            if self.space.is_unbounded(index) {
+            if everywhere || self.space.is_unbounded(index) {
                 guards.extend(self.space.within(index, &Dim::constant(0), size));
             }
         }
@@ -271,7 +275,7 @@ impl Emitter<'_> {
         accumulator: DType,
     ) -> Result<ValueId, CodegenError> {
         let zero = Scalar::new(self.site.body.ty(node).dtype, 0.0);
-        let reached: Mask = mask.union(limits).cloned().collect();
+        let reached = union(mask, limits);
         let Some(mut guards) = self.guards(b, &map.guards, axes, &[], &reached)? else {
             return Ok(b.constant(Scalar::new(accumulator, 0.0)));
         };
@@ -313,6 +317,11 @@ impl Emitter<'_> {
         }
         Ok(())
     }
+}
+
+/// The conditions of both masks.
+pub(super) fn union(a: &Mask, b: &Mask) -> Mask {
+    a.union(b).cloned().collect()
 }
 
 fn is_zero(index: &Index) -> bool {

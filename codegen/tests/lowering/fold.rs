@@ -18,7 +18,18 @@ const SCHEDULES: [Schedule; 6] = [
 
 #[track_caller]
 fn check(sizes: &[(&str, i64)], fill: Fill, body: &dyn Fn(&mut Body)) {
-    for schedule in SCHEDULES {
+    check_with(&SCHEDULES, sizes, fill, body);
+}
+
+/// Windows are folded in order.
+#[track_caller]
+fn check_window(sizes: &[(&str, i64)], fill: Fill, body: &dyn Fn(&mut Body)) {
+    check_with(&SCHEDULES[..2], sizes, fill, body);
+}
+
+#[track_caller]
+fn check_with(schedules: &[Schedule], sizes: &[(&str, i64)], fill: Fill, body: &dyn Fn(&mut Body)) {
+    for schedule in schedules.iter().cloned() {
         Case { sizes, schedule, fill, arithmetic: Arithmetic::Reduce, body }.check();
     }
 }
@@ -73,7 +84,8 @@ fn positions_of_the_largest() {
 
 #[test]
 fn element_types() {
-    let dtypes = [DType::F64, DType::F16, DType::BF16, DType::I64, DType::I32, DType::I8, DType::U8];
+    let dtypes =
+        [DType::F64, DType::F16, DType::BF16, DType::I64, DType::I32, DType::I8, DType::U8];
     for dtype in dtypes {
         for op in ["reduce_sum", "reduce_max", "reduce_mean"] {
             check(&[("N", 3), ("M", 48)], Fill::Small, &|body| {
@@ -119,13 +131,16 @@ fn window(kernel: &[i64], stride: i64, pad: i64, ceil: bool) -> Attrs {
 
 #[test]
 fn windows_slide() {
-    for (kernel, stride, pad, ceil) in
-        [(&[3i64, 3][..], 1, 1, false), (&[2, 2], 2, 0, false), (&[3, 2], 2, 1, true), (&[7, 7], 3, 3, false)]
-    {
+    for (kernel, stride, pad, ceil) in [
+        (&[3i64, 3][..], 1, 1, false),
+        (&[2, 2], 2, 0, false),
+        (&[3, 2], 2, 1, true),
+        (&[7, 7], 3, 3, false),
+    ] {
         for op in ["max_pool", "avg_pool"] {
             let sizes = [("N", 2), ("H", 9), ("W", 12)];
             for include in [false, true] {
-                check(&sizes, Fill::Signed, &|body| {
+                check_window(&sizes, Fill::Signed, &|body| {
                     let x = body.input(DType::F32, &["N", "3", "H", "W"]);
                     let mut attrs = window(kernel, stride, pad, ceil);
                     if op == "avg_pool" {
@@ -137,7 +152,7 @@ fn windows_slide() {
             }
         }
     }
-    check(&[("N", 2), ("H", 5), ("W", 6)], Fill::Small, &|body| {
+    check_window(&[("N", 2), ("H", 5), ("W", 6)], Fill::Small, &|body| {
         let x = body.input(DType::F32, &["N", "2", "H", "W"]);
         let mut attrs = window(&[3, 3], 2, 1, false);
         attrs.insert("column_major", false);

@@ -61,6 +61,14 @@ impl Body {
             .unwrap_or_else(|error| panic!("{op} of {types:?}: {error}"))
     }
 
+    /// `x + 1`, which padding with zeros does not keep.
+    pub fn plus_one(&mut self, x: NodeId) -> NodeId {
+        let ty = self.graph.ty(x).clone();
+        let one = self.graph.scalar(ty.dtype, 1.0);
+        let one = self.add("broadcast", fornax_ir::attrs! { shape: ty.shape.to_vec() }, &[one]);
+        self.add("add", Attrs::none(), &[x, one])
+    }
+
     pub fn output(&mut self, value: NodeId) {
         let name = format!("out{}", self.graph.outputs().len());
         self.graph.output(name, value);
@@ -202,10 +210,11 @@ pub fn run(body: &Graph, lowered: &LoweredRegion, inputs: &[Tensor], sizes: &Dim
     for launch in &lowered.launches {
         launch_one(&device, lowered, launch, (&operands, &outputs, &workspaces), sizes);
     }
-    let read = outputs.iter().zip(shapes.into_iter().zip(dtypes)).map(|(output, (shape, dtype))| {
-        let bytes = output.to_bytes(Stream::DEFAULT).unwrap();
-        Tensor::new(dtype, shape, bytes).unwrap()
-    });
+    let read =
+        outputs.iter().zip(shapes.into_iter().zip(dtypes)).map(|(output, (shape, dtype))| {
+            let bytes = output.to_bytes(Stream::DEFAULT).unwrap();
+            Tensor::new(dtype, shape, bytes).unwrap()
+        });
     read.collect()
 }
 
