@@ -6,20 +6,28 @@ use fornax_ir::interp::{Field, InterpError, Interpreter, Value, evaluate};
 use fornax_ir::{DType, Dim, Dims, Graph, LocSet, NodeId, Tensor, Type, attrs};
 
 fn add(graph: &mut Graph, op: &str, operands: &[NodeId]) -> NodeId {
-    graph.add(op, attrs! {}, operands, LocSet::none()).unwrap()
+    graph.add(op, attrs! {}, operands, LocSet::none()).expect("the op accepts its operands")
 }
 
 /// `relu(x * w + positions)` for `x: f32[N,2]`, with a weight `w` and `positions` counting along axis 1.
 fn model() -> Graph {
     let mut graph = Graph::new("model");
     let shape = vec![Dim::symbol("N"), Dim::constant(2)];
-    let x = graph.input("x", Type::new(DType::F32, shape.clone())).unwrap();
-    let w = graph.weight("w", Type::new(DType::F32, [1usize, 2].as_slice()), None).unwrap();
-    let w = graph.add("broadcast", attrs! { shape: shape.clone() }, &[w], LocSet::none()).unwrap();
+    let x = graph
+        .input("x", Type::new(DType::F32, shape.clone()))
+        .expect("the op accepts its operands");
+    let w = graph
+        .weight("w", Type::new(DType::F32, [1usize, 2].as_slice()), None)
+        .expect("the op accepts its operands");
+    let w = graph
+        .add("broadcast", attrs! { shape: shape.clone() }, &[w], LocSet::none())
+        .expect("the op accepts its operands");
     let iota = attrs! { axis: 1i64, dtype: DType::I64, shape: shape };
-    let positions = graph.add("iota", iota, &[], LocSet::none()).unwrap();
     let positions =
-        graph.add("cast", attrs! { to: DType::F32 }, &[positions], LocSet::none()).unwrap();
+        graph.add("iota", iota, &[], LocSet::none()).expect("the op accepts its operands");
+    let positions = graph
+        .add("cast", attrs! { to: DType::F32 }, &[positions], LocSet::none())
+        .expect("the op accepts its operands");
     let product = add(&mut graph, "mul", &[x, w]);
     let sum = add(&mut graph, "add", &[product, positions]);
     let result = add(&mut graph, "relu", &[sum]);

@@ -1,10 +1,11 @@
 //! Evaluation against values that ONNX Runtime 1.32.0 computed (CPU, `f32` and `i64`, opset 20).
 
-use std::f64::{INFINITY as INF, NAN};
-
 use fornax_ir::interp::{Array, Value, evaluate_op};
 use fornax_ir::op::by_name;
 use fornax_ir::{Attrs, DType, Dim, Dims, Type, attrs};
+
+const INF: f64 = f64::INFINITY;
+const NAN: f64 = f64::NAN;
 
 /// Operands of ops of one float.
 const X: [f64; 15] =
@@ -30,7 +31,9 @@ fn evaluate(op: &str, attrs: &Attrs, operands: &[(DType, Value<f64>)]) -> (Vec<u
     let types: Vec<Type> =
         operands.iter().map(|(dtype, value)| Type::new(*dtype, value.shape())).collect();
     let values: Vec<&Value<f64>> = operands.iter().map(|(_, value)| value).collect();
-    let result = evaluate_op(by_name(op).unwrap(), attrs, &types, &values, &Dims::new()).unwrap();
+    let op = by_name(op).expect("there is such an op");
+    let result =
+        evaluate_op(op, attrs, &types, &values, &Dims::new()).expect("the op accepts them");
     let data = match &result {
         Value::Float(array) => array.data.clone(),
         Value::Int(array) => array.data.iter().map(|&value| value as f64).collect(),
