@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fornax_bundle::{Dim, DimRange, Symbol};
 
-pub use plan::verify_plan;
+pub use plan::{PlanFault, plan_faults, verify_plan};
 
 use crate::op::{OpClass, SourceKind};
 use crate::text::value_names;

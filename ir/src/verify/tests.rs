@@ -198,6 +198,7 @@ fn operands_order_and_names_of_plans_are_checked() {
             ("verify-name", "two inputs or weights are named `x`"),
             ("verify-name", "two regions are named `r0`"),
             ("verify-weight", "the data of the constant `x` is f32[1], not f32[3,3]"),
+            ("verify-plan", "the output `y` is a value that is not there"),
             ("verify-plan", "the body has 2 inputs, the region 3 operands"),
             ("verify-plan", "operand 0 is computed later"),
             ("verify-plan", "operand 1 is a value that is not there"),
@@ -210,7 +211,6 @@ fn operands_order_and_names_of_plans_are_checked() {
                 "verify-plan",
                 "operand 1 is known only when the model runs, the region is of the prepare program"
             ),
-            ("verify-plan", "the output `y` is a value that is not there"),
         ]
     );
 }

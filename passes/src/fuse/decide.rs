@@ -105,18 +105,11 @@ fn prepared(graph: &Graph, order: &[NodeId]) -> BTreeSet<NodeId> {
     prepared
 }
 
-fn is_anchor(graph: &Graph, id: NodeId) -> bool {
-    matches!(
-        graph.node(id).op.class(),
-        OpClass::Reduce(_) | OpClass::Scan(_) | OpClass::Contraction(_) | OpClass::Window(_)
-    )
-}
-
 impl State<'_> {
     /// Gives each anchor, in order, the chain of pointwise nodes that only it leads to.
     fn grow_epilogues(&mut self) {
         for &anchor in &self.order.clone() {
-            if !is_anchor(self.graph, anchor) {
+            if !self.graph.node(anchor).op.class().is_anchor() {
                 continue;
             }
             let mut end = anchor;
