@@ -63,6 +63,7 @@ fn i64s(shape: &[usize], data: &[i64]) -> (DType, Value<f64>) {
 
 #[test]
 #[rustfmt::skip]
+#[expect(clippy::approx_constant)]
 fn one_float() {
     let x = [f32s(&[15], &X)];
     check("neg", attrs! {}, &x, &[INF, 3.0, 1.5, 1.0, 0.5, 0.0, -0.0, -0.25, -0.5, -1.0, -1.5, -2.5, -30.0, -INF, NAN]);
