@@ -7,111 +7,138 @@ use fornax_bundle::DType;
 
 use crate::Float;
 
-/// A function of one element.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum UnaryFn {
-    /// `-x`
-    Neg,
-    /// `|x|`
-    Abs,
-    /// -1, +0 or 1; NaN stays NaN.
-    Sign,
-    /// Rounded towards minus infinity.
-    Floor,
-    /// Rounded towards plus infinity.
-    Ceil,
-    /// Rounded to the nearest integer, ties to even.
-    RoundEven,
-    /// Rounded towards zero.
-    Trunc,
-    /// Square root.
-    Sqrt,
-    /// `1 / sqrt(x)`
-    Rsqrt,
-    /// `1 / x`
-    Reciprocal,
-    /// `e^x`
-    Exp,
-    /// `e^x - 1`, accurate near 0.
-    Expm1,
-    /// Natural logarithm.
-    Log,
-    /// `log(1 + x)`, accurate near 0.
-    Log1p,
-    /// Sine of an angle in radians.
-    Sin,
-    /// Cosine.
-    Cos,
-    /// Tangent.
-    Tan,
-    /// Inverse sine.
-    Asin,
-    /// Inverse cosine.
-    Acos,
-    /// Inverse tangent.
-    Atan,
-    /// Hyperbolic sine.
-    Sinh,
-    /// Hyperbolic cosine.
-    Cosh,
-    /// Hyperbolic tangent.
-    Tanh,
-    /// Inverse hyperbolic sine.
-    Asinh,
-    /// Inverse hyperbolic cosine.
-    Acosh,
-    /// Inverse hyperbolic tangent.
-    Atanh,
-    /// The error function.
-    Erf,
-    /// `1 - erf(x)`, accurate where that is small.
-    Erfc,
-    /// Logical (bool) or bitwise (integer) complement.
-    Not,
-    /// Whether x is NaN; gives bool.
-    IsNan,
-    /// Whether x is an infinity; gives bool.
-    IsInf,
+/// Declares an enumeration of functions with their names in text forms.
+macro_rules! functions {
+    ($(#[$doc:meta])* pub enum $name:ident {
+        $($(#[$variant_doc:meta])* $variant:ident = $text:literal,)*
+    }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum $name {
+            $($(#[$variant_doc])* $variant,)*
+        }
+
+        impl $name {
+            /// All functions.
+            pub const ALL: &'static [$name] = &[$($name::$variant),*];
+
+            /// The name in text forms.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $($name::$variant => $text,)*
+                }
+            }
+        }
+    };
 }
 
-/// A function of two elements of one type.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum BinaryFn {
-    /// Sum; integers wrap.
-    Add,
-    /// Difference; integers wrap.
-    Sub,
-    /// Product; integers wrap.
-    Mul,
-    /// Quotient; integers round towards zero, and division by zero gives 0.
-    Div,
-    /// Power. For integers: repeated multiplication, wrapping; a negative exponent gives 0 unless the base is 1 or -1.
-    Pow,
-    /// The larger, where -0 < +0; NaN if one operand is NaN (IEEE 754-2019 `maximum`).
-    Max,
-    /// The smaller, where -0 < +0; NaN if one operand is NaN (IEEE 754-2019 `minimum`).
-    Min,
-    /// Remainder with the dividend's sign (C's `%` and `fmod`); integers: 0 for a zero divisor.
-    Rem,
-    /// Remainder with the divisor's sign (Python's `%`; a float remainder of zero keeps the dividend's
-    /// sign); integers: 0 for a zero divisor.
-    Mod,
-    /// Logical (bool) or bitwise (integer) and.
-    And,
-    /// Logical (bool) or bitwise (integer) or.
-    Or,
-    /// Logical (bool) or bitwise (integer) exclusive or.
-    Xor,
-    /// Shift to the left; 0 when the count, taken as unsigned, reaches the width.
-    Shl,
-    /// Shift to the right, logical for unsigned; when the count reaches the width: 0, or all sign bits.
-    Shr,
-    /// Equal; gives bool, false with NaN.
-    Eq,
-    /// Less; gives bool, false with NaN.
-    Lt,
-    /// Less or equal; gives bool, false with NaN.
-    Le,
+functions! {
+    /// A function of one element.
+    pub enum UnaryFn {
+        /// `-x`
+        Neg = "neg",
+        /// `|x|`
+        Abs = "abs",
+        /// -1, +0 or 1; NaN stays NaN.
+        Sign = "sign",
+        /// Rounded towards minus infinity.
+        Floor = "floor",
+        /// Rounded towards plus infinity.
+        Ceil = "ceil",
+        /// Rounded to the nearest integer, ties to even.
+        RoundEven = "round_even",
+        /// Rounded towards zero.
+        Trunc = "trunc",
+        /// Square root.
+        Sqrt = "sqrt",
+        /// `1 / sqrt(x)`
+        Rsqrt = "rsqrt",
+        /// `1 / x`
+        Reciprocal = "reciprocal",
+        /// `e^x`
+        Exp = "exp",
+        /// `e^x - 1`, accurate near 0.
+        Expm1 = "expm1",
+        /// Natural logarithm.
+        Log = "log",
+        /// `log(1 + x)`, accurate near 0.
+        Log1p = "log1p",
+        /// Sine of an angle in radians.
+        Sin = "sin",
+        /// Cosine.
+        Cos = "cos",
+        /// Tangent.
+        Tan = "tan",
+        /// Inverse sine.
+        Asin = "asin",
+        /// Inverse cosine.
+        Acos = "acos",
+        /// Inverse tangent.
+        Atan = "atan",
+        /// Hyperbolic sine.
+        Sinh = "sinh",
+        /// Hyperbolic cosine.
+        Cosh = "cosh",
+        /// Hyperbolic tangent.
+        Tanh = "tanh",
+        /// Inverse hyperbolic sine.
+        Asinh = "asinh",
+        /// Inverse hyperbolic cosine.
+        Acosh = "acosh",
+        /// Inverse hyperbolic tangent.
+        Atanh = "atanh",
+        /// The error function.
+        Erf = "erf",
+        /// `1 - erf(x)`, accurate where that is small.
+        Erfc = "erfc",
+        /// Logical (bool) or bitwise (integer) complement.
+        Not = "not",
+        /// Whether x is NaN; gives bool.
+        IsNan = "is_nan",
+        /// Whether x is an infinity; gives bool.
+        IsInf = "is_inf",
+    }
+}
+
+functions! {
+    /// A function of two elements of one type.
+    pub enum BinaryFn {
+        /// Sum; integers wrap.
+        Add = "add",
+        /// Difference; integers wrap.
+        Sub = "sub",
+        /// Product; integers wrap.
+        Mul = "mul",
+        /// Quotient; integers round towards zero, and division by zero gives 0.
+        Div = "div",
+        /// Power. For integers: repeated multiplication, wrapping; a negative exponent gives 0 unless the base is 1 or -1.
+        Pow = "pow",
+        /// The larger, where -0 < +0; NaN if one operand is NaN (IEEE 754-2019 `maximum`).
+        Max = "max",
+        /// The smaller, where -0 < +0; NaN if one operand is NaN (IEEE 754-2019 `minimum`).
+        Min = "min",
+        /// Remainder with the dividend's sign (C's `%` and `fmod`); integers: 0 for a zero divisor.
+        Rem = "rem",
+        /// Remainder with the divisor's sign (Python's `%`; a float remainder of zero keeps the dividend's
+        /// sign); integers: 0 for a zero divisor.
+        Mod = "mod",
+        /// Logical (bool) or bitwise (integer) and.
+        And = "and",
+        /// Logical (bool) or bitwise (integer) or.
+        Or = "or",
+        /// Logical (bool) or bitwise (integer) exclusive or.
+        Xor = "xor",
+        /// Shift to the left; 0 when the count, taken as unsigned, reaches the width.
+        Shl = "shl",
+        /// Shift to the right, logical for unsigned; when the count reaches the width: 0, or all sign bits.
+        Shr = "shr",
+        /// Equal; gives bool, false with NaN.
+        Eq = "eq",
+        /// Less; gives bool, false with NaN.
+        Lt = "lt",
+        /// Less or equal; gives bool, false with NaN.
+        Le = "le",
+    }
 }
 
 /// A number of a given element type.

@@ -81,7 +81,9 @@ impl<'c> Emitter<'c, '_> {
             UnaryFn::Sign => {
                 let negative = ir.fcompare(FloatPredicate::OLT, x, number(0.0));
                 let positive = ir.fcompare(FloatPredicate::OGT, x, number(0.0));
-                let below = ir.select_float(negative, number(-1.0), x);
+                // Makes -0 to +0 and leaves NaN.
+                let rest = ir.fadd(x, number(0.0));
+                let below = ir.select_float(negative, number(-1.0), rest);
                 ir.select_float(positive, number(1.0), below)
             }
             UnaryFn::IsNan => return Ok(ir.fcompare(FloatPredicate::UNO, x, x).into()),
@@ -102,7 +104,7 @@ impl<'c> Emitter<'c, '_> {
     ) -> Result<BasicValueEnum<'c>, CodegenError> {
         let m = LlvmFloat { ir: &self.ir, ty: x.get_type() };
         if dtype == DType::F64 {
-            return Err(self.unsupported(function, dtype));
+            return Err(self.unsupported(function.name(), dtype));
         }
         let value = match function {
             UnaryFn::Exp => single::exp(&m, x),
@@ -122,7 +124,8 @@ impl<'c> Emitter<'c, '_> {
             UnaryFn::Acosh => single::acosh(&m, x),
             UnaryFn::Atanh => single::atanh(&m, x),
             UnaryFn::Erf => single::erf(&m, x),
-            _ => return Err(self.unsupported(function, dtype)),
+            UnaryFn::Erfc => single::erfc(&m, x),
+            _ => return Err(self.unsupported(function.name(), dtype)),
         };
         Ok(value.into())
     }
@@ -159,7 +162,7 @@ impl<'c> Emitter<'c, '_> {
                 x
             }
             UnaryFn::IsNan | UnaryFn::IsInf => ir.bool(false),
-            _ => return Err(self.unsupported(function, dtype)),
+            _ => return Err(self.unsupported(function.name(), dtype)),
         })
     }
 
@@ -216,7 +219,7 @@ impl<'c> Emitter<'c, '_> {
                 let differ = ir.or(ir.and(below, divisor_above), ir.and(above, divisor_below));
                 ir.select_float(differ, ir.fadd(remainder, b), remainder)
             }
-            _ => return Err(self.unsupported(function, dtype)),
+            _ => return Err(self.unsupported(function.name(), dtype)),
         };
         Ok(value.into())
     }
@@ -242,7 +245,7 @@ impl<'c> Emitter<'c, '_> {
             BinaryFn::Le => ir.compare(by_sign(IntPredicate::SLE, IntPredicate::ULE), a, b),
             BinaryFn::Max => ir.select_int(ir.compare(less, a, b), b, a),
             BinaryFn::Min => ir.select_int(ir.compare(less, b, a), b, a),
-            _ if logical => return Err(self.unsupported(function, dtype)),
+            _ if logical => return Err(self.unsupported(function.name(), dtype)),
             BinaryFn::Add => ir.add(a, b),
             BinaryFn::Sub => ir.sub(a, b),
             BinaryFn::Mul => ir.mul(a, b),

@@ -425,14 +425,10 @@ impl<'c, 'k> Emitter<'c, 'k> {
     }
 
     /// The error for a function without code for an element type.
-    pub fn unsupported(
-        &self,
-        function: impl std::fmt::Debug,
-        dtype: fornax_bundle::DType,
-    ) -> CodegenError {
+    pub fn unsupported(&self, function: &str, dtype: fornax_bundle::DType) -> CodegenError {
         CodegenError::UnsupportedFunction {
             kernel: self.kernel.name.clone(),
-            function: format!("{function:?}").to_lowercase(),
+            function: function.to_owned(),
             dtype,
         }
     }

@@ -54,15 +54,16 @@ def remez(target, weight, low, high, powers):
     return found, max(abs(e) for e in errors)
 
 
-def fit(name, target, weight, low, high, degree, bits=24, step=1, exact=()):
-    """Prints coefficients, lowest power first; `exact`: leading ones that are given."""
+def fit(name, target, weight, low, high, degree, bits=24, step=1, exact=(), refit=True):
+    """Prints coefficients, lowest power first; `exact`: leading ones that are given;
+    `refit`: after rounding one, fit the others again."""
     low, high = mpf(low), mpf(high)
     fixed = [mpf(c) for c in exact]
     while len(fixed) <= degree:
         powers = [k * step for k in range(len(fixed), degree + 1)]
         known = lambda u: sum(c * u ** (k * step) for k, c in enumerate(fixed))
         found, _ = remez(lambda u: target(u) - known(u), weight, low, high, powers)
-        fixed.append(rounded(found[0], bits))
+        fixed += [rounded(c, bits) for c in (found[:1] if refit else found)]
     worst = max(
         abs((sum(c * u ** (k * step) for k, c in enumerate(fixed)) - target(u)) * weight(u))
         for u in (low + (high - low) * k / 500 for k in range(501))
@@ -94,6 +95,11 @@ def away(x):
     return x if abs(x) > tiny else tiny
 
 
+def scaled_erfc(q):
+    x = 4 * (1 + q) / (1 - q)
+    return (1 + 2 * x) * exp(x * x) * erfc(x)
+
+
 SINGLE = {
     "exp: (e^r - 1 - r) / r^2": lambda n: fit(n, lambda r: (expm1(away(r)) - away(r)) / away(r) ** 2, lambda r: r**2 / exp(r), -0.3468, 0.3468, 4),
     "expm1: (e^r - 1 - r) / r^2": lambda n: fit(n, lambda r: (expm1(away(r)) - away(r)) / away(r) ** 2, lambda r: abs(away(r) ** 2 / expm1(away(r))), -0.502, 0.502, 5),
@@ -107,7 +113,9 @@ SINGLE = {
     "tanh: (tanh x - x) / x^3": lambda n: fit(n, *odd(tanh), 0, 0.36, 4),
     "sinh: (sinh x - x) / x^3": lambda n: fit(n, *odd(sinh), 0, 1, 3),
     "erf near 0: (erf x - x) / x": lambda n: fit(n, lambda u: (erf(sqrt(max(u, tiny))) - sqrt(max(u, tiny))) / sqrt(max(u, tiny)), lambda u: sqrt(max(u, tiny)) / erf(sqrt(max(u, tiny))), 0, 1, 7),
+    "erf nearer 0: (erf x - x) / x": lambda n: fit(n, lambda u: (erf(sqrt(max(u, tiny))) - sqrt(max(u, tiny))) / sqrt(max(u, tiny)), lambda u: sqrt(max(u, tiny)) / erf(sqrt(max(u, tiny))), 0, mpf(0.48) ** 2, 5),
     "erf: -log(erfc t) / t - 1": lambda n: fit(n, lambda t: -log(erfc(t)) / t - 1, lambda t: t * erfc(t) / erf(t), 0.99, 4.0, 8),
+    "erfc: (1 + 2 x) e^(x^2) erfc x, of (x - 4) / (x + 4)": lambda n: fit(n, scaled_erfc, lambda q: 1 / scaled_erfc(q), mpf(0.45 - 4) / mpf(4.45), mpf(10.1 - 4) / mpf(14.1), 10, refit=False),
     "log2: (log2((1 + s) / (1 - s)) / s - 2 / ln 2) / s^2": lambda n: fit(n, lambda u: (log((1 + sqrt(max(u, tiny))) / (1 - sqrt(max(u, tiny)))) / log(2) / sqrt(max(u, tiny)) - 2 / log(2)) / max(u, tiny), lambda u: max(u, tiny), 0, mpf(0.1717) ** 2, 3),
 }
 

@@ -67,6 +67,15 @@ fn erf(x: f64) -> f64 {
     (1.0 - scale / 2.0 * (-t * t).exp() / fraction).copysign(x)
 }
 
+fn erfc(x: f64) -> f64 {
+    if x.is_nan() || x < 2.0 {
+        return 1.0 - erf(x);
+    }
+    let t = x.min(30.0);
+    let fraction = (1..400).rev().fold(t, |rest, k| t + f64::from(k) / 2.0 / rest);
+    (-t * t).exp() / fraction / std::f64::consts::PI.sqrt()
+}
+
 fn functions() -> Vec<Function> {
     macro_rules! list {
         ($($name:ident: $exact:expr),* $(,)?) => {
@@ -77,7 +86,7 @@ fn functions() -> Vec<Function> {
         exp: f64::exp, expm1: f64::exp_m1, log: f64::ln, log1p: f64::ln_1p, sin: f64::sin,
         cos: f64::cos, tan: f64::tan, asin: f64::asin, acos: f64::acos, atan: f64::atan,
         sinh: f64::sinh, cosh: f64::cosh, tanh: f64::tanh, asinh: asinh, acosh: acosh,
-        atanh: f64::atanh, erf: erf,
+        atanh: f64::atanh, erf: erf, erfc: erfc,
     ]
 }
 

@@ -28,6 +28,13 @@ fn clamp<M: FloatOps>(m: &M, x: M::Float, low: f64, high: f64) -> M::Float {
     m.select(m.lt(high, x), high, x)
 }
 
+/// `n` and `e^r - 1` with `e^(x + low) = 2^n e^r`, for a small correction `low` of a moderate `x`.
+pub(super) fn exp_parts<M: FloatOps>(m: &M, x: M::Float, low: M::Float) -> (M::Float, M::Float) {
+    let (n, r) = reduce(m, x);
+    let r = m.add(r, low);
+    (n, m.fma(polynomial(m, r, &EXP), m.mul(r, r), r))
+}
+
 /// `e^x * 2^extra` for a small whole number `extra`.
 pub(super) fn exp_scaled<M: FloatOps>(m: &M, x: M::Float, extra: i64) -> M::Float {
     let (n, r) = reduce(m, clamp(m, x, -105.0, 90.0));

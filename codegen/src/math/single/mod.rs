@@ -9,7 +9,7 @@ mod power;
 mod remainder;
 mod trigonometric;
 
-pub(crate) use error_function::erf;
+pub(crate) use error_function::{erf, erfc};
 pub(crate) use exponential::{exp, expm1};
 pub(crate) use hyperbolic::{acosh, asinh, atanh, cosh, sinh, tanh};
 pub(crate) use inverse::{acos, asin, atan};
