@@ -13,9 +13,13 @@
 mod builder;
 mod fold;
 mod layout;
+mod text;
+mod verify;
 
 pub use builder::KernelBuilder;
 pub use layout::{Layout, Mode};
+pub use text::{ParseError, parse};
+pub use verify::verify;
 
 use fornax_bundle::{DType, DimRange};
 use fornax_ir::{BinaryFn, Scalar, ScalarExpr, UnaryFn};
@@ -263,4 +267,30 @@ pub enum Instruction {
         /// The body.
         body: Block,
     },
+}
+
+impl Instruction {
+    /// The name in the text form.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Instruction::Constant(_) => "constant",
+            Instruction::Param(_) => "param",
+            Instruction::BlockIndex(_) => "block_index",
+            Instruction::Coordinate(_) => "coordinate",
+            Instruction::Splat(_) => "splat",
+            Instruction::Broadcast(_) => "broadcast",
+            Instruction::Unary(function, _) => function.name(),
+            Instruction::Binary(function, ..) => function.name(),
+            Instruction::Fma(..) => "fma",
+            Instruction::Select(..) => "select",
+            Instruction::Cast(..) => "cast",
+            Instruction::Load { .. } => "load",
+            Instruction::Store { .. } => "store",
+            Instruction::Reduce { .. } => "reduce",
+            Instruction::Scan { .. } => "scan",
+            Instruction::Barrier => "barrier",
+            Instruction::For { .. } => "for",
+            Instruction::If { .. } => "if",
+        }
+    }
 }

@@ -28,7 +28,7 @@ use inkwell::targets::{
 use inkwell::types::BasicMetadataTypeEnum;
 use inkwell::values::FunctionValue;
 
-use crate::kernel::{Kernel, Param};
+use crate::kernel::{Kernel, Param, verify};
 use crate::{CodegenError, PtxModule, Target};
 use emitter::Emitter;
 use ir::{GLOBAL, Ir};
@@ -49,6 +49,10 @@ pub fn llvm_version() -> String {
 /// A function or element type that has no code, more shared memory than the target has, or a fault of
 /// ours (a malformed kernel; LLVM refusing it).
 pub fn emit_ptx(kernel: &Kernel, target: Target) -> Result<PtxModule, CodegenError> {
+    let faults = verify(kernel);
+    if !faults.is_empty() {
+        return Err(CodegenError::Malformed { kernel: kernel.name.clone(), faults });
+    }
     check_types(kernel)?;
     let layout = SharedLayout::new(kernel, target)?;
     let context = Context::create();

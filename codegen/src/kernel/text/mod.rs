@@ -1,0 +1,116 @@
+//! The text form of kernels (`.kir`): what [`std::fmt::Display`] prints, [`parse`] reads.
+//!
+//! ```text
+//! kernel @row threads 32 {
+//!   global x: f32
+//!   global out: f32 written
+//!   scalar n: i32 in 1 to 64 by 1
+//!   layout #0 = [64] registers (0 2 1) threads (0 32 2)
+//!
+//!   %0: i32 = param n
+//!   %1: i32#0 = coordinate 0
+//!   %2: i32#0 = splat %0
+//!   %3: bool#0 = lt %1, %2
+//!   %4: f32#0 = load x[%1] vector 2 mask %3 else f32 0.0
+//!   %5: f32#0 = exp %4
+//!   store out[%1], %5 vector 2 mask %3
+//! }
+//! ```
+//!
+//! A mode of a layout is written as dimension, size and stride; `;` begins a comment. Values keep their
+//! numbers, so `parse(&kernel.to_string())` equals `kernel`.
+
+mod parser;
+mod printer;
+
+pub use parser::{ParseError, parse};
+
+#[cfg(test)]
+mod tests {
+    use fornax_bundle::{DType, DimRange};
+    use fornax_ir::{Float, Scalar, ScalarExpr, UnaryFn};
+
+    use super::super::{Kernel, KernelBuilder, Layout, Mode, verify};
+    use super::*;
+
+    fn everything() -> Kernel {
+        let layout = Layout {
+            shape: vec![4, 64],
+            registers: vec![Mode::new(0, 4, 1), Mode::new(1, 2, 1)],
+            threads: vec![Mode::new(1, 32, 2)],
+        };
+        let mut b = KernelBuilder::new("everything", 32);
+        let x = b.global("x", DType::F32, false);
+        let out = b.global("out", DType::F32, true);
+        let n = b.scalar("n", DType::I64, DimRange { min: -3, max: 1 << 40, divisor: 8 });
+        let tile = b.shared("tile", DType::I32, 300);
+        let block = b.block_index(1);
+        let wide = b.cast(DType::I64, block);
+        let at = b.coordinate(&layout, 1);
+        let inside = b.lt(wide, n);
+        let mask = b.splat(inside, &layout);
+        let nothing = Scalar::Float(DType::F32, Float(f64::NEG_INFINITY));
+        let value = b.load(x, at, Some((mask, nothing)), 2);
+        b.store(tile, at, at, None, 1);
+        b.barrier();
+        let tiny = b.constant(Scalar::Float(DType::F32, Float(1e-45)));
+        let odd =
+            b.constant(Scalar::Float(DType::F32, Float(f64::from_bits(0x7ff8_0000_0000_0001))));
+        let choice = b.select(mask, value, tiny);
+        let choice = b.fma(choice, value, odd);
+        let arg = ScalarExpr::arg;
+        let later = arg(0).binary(fornax_ir::BinaryFn::Lt, arg(2));
+        let combine = [
+            later.clone().select(arg(2), arg(0).unary(UnaryFn::Neg)),
+            later.select(arg(3), ScalarExpr::number(DType::I32, -7.0)),
+        ];
+        let folded = b.reduce(0, &[choice, at], &combine);
+        let sums = b.scan(1, &[folded[0]], &[arg(0) + arg(1)]);
+        let zero = b.int(DType::I32, 0);
+        let to = b.int(DType::I32, 9);
+        let carried = b.for_loop(zero, to, 3, &[sums[0], zero], 4, |b, index, args| {
+            let next = b.add(args[1], index);
+            vec![args[0], next]
+        });
+        let at = b.coordinate(&layout.dropped(0), 1);
+        b.if_(inside, true, |b| {
+            let all = b.broadcast(carried[0], &layout);
+            b.unary(UnaryFn::Sqrt, all);
+            b.store(out, at, carried[0], None, 2);
+        });
+        b.if_(inside, false, |_| {});
+        b.finish()
+    }
+
+    #[test]
+    fn text_reads_back() {
+        let kernel = everything();
+        assert_eq!(verify(&kernel), Vec::<String>::new());
+        let text = kernel.to_string();
+        assert_eq!(parse(&text).unwrap(), kernel, "{text}");
+        assert_eq!(parse(&text).unwrap().to_string(), text);
+    }
+
+    #[test]
+    fn mutated_text_never_panics() {
+        let text = everything().to_string();
+        for cut in (0..text.len()).step_by(3) {
+            let _ = parse(&text[..cut]);
+            let mut without = text.clone();
+            without.remove(cut);
+            let _ = parse(&without);
+            let _ = parse(&text.replacen(&text[cut..cut + 1], "9", 5));
+        }
+    }
+
+    #[test]
+    fn errors_name_the_line() {
+        let text = everything().to_string();
+        let error = parse(&text.replace("scan 1", "scam 1")).unwrap_err().to_string();
+        assert!(error.contains("scam") && error.contains("line"), "{error}");
+        let error = parse("kernel @k threads 32 {\n  %0: f31 = constant i32 0\n}").unwrap_err();
+        assert_eq!(error.to_string(), "line 2: unknown element type `f31`");
+        let error = parse("kernel @k threads 32 {\n  barrier\n").unwrap_err();
+        assert!(error.to_string().contains("end of the text"), "{error}");
+    }
+}
