@@ -1,5 +1,1 @@
-//! Test support: filetests and random graphs.
-
-pub mod filetest;
-pub mod random;
-pub mod regions;
+//! Test support.
