@@ -59,7 +59,7 @@ pub struct Compiled {
     pub ops: usize,
 }
 
-/// Compiles a model file.
+/// Compiles a model file: ONNX, or a graph in text form (`.gir`).
 ///
 /// # Errors
 /// When the model cannot be read, imported or compiled; see [`Error`].
@@ -68,8 +68,17 @@ pub fn compile(
     options: &CompileOptions,
     observer: &mut Observer<'_>,
 ) -> Result<Compiled, Error> {
-    let imported = fornax_models::import(model, &options.import)?;
-    compile_graph(imported.graph, options, observer)
+    let graph = match model.extension() {
+        Some(extension) if extension == "gir" => {
+            let text = std::fs::read_to_string(model).map_err(|error| Error::File {
+                path: model.to_owned(),
+                reason: error.to_string(),
+            })?;
+            parse(model, &text)?
+        }
+        _ => fornax_models::import(model, &options.import)?.graph,
+    };
+    compile_graph(graph, options, observer)
 }
 
 /// Compiles an imported graph.
@@ -206,11 +215,7 @@ fn count_ops(graph: &Graph) -> usize {
 /// # Errors
 /// When the text is no graph, there is no such pass, or it fails.
 pub fn run_pass(path: &Path, text: &str, pass: &str) -> Result<String, Error> {
-    let graph = fornax_ir::text::parse_graph(text).map_err(|errors| Error::Text {
-        path: path.to_owned(),
-        entry: "graph".to_owned(),
-        reason: errors.to_string(),
-    })?;
+    let graph = parse(path, text)?;
     let faults: Vec<String> =
         verify(&graph).iter().map(|fault| fault.render(&graph.sources)).collect();
     if !faults.is_empty() {
@@ -232,4 +237,12 @@ pub fn run_pass(path: &Path, text: &str, pass: &str) -> Result<String, Error> {
             reason: "use one of: verify, canonicalize, fuse, kernels".to_owned(),
         }),
     }
+}
+
+fn parse(path: &Path, text: &str) -> Result<Graph, Error> {
+    fornax_ir::text::parse_graph(text).map_err(|errors| Error::Text {
+        path: path.to_owned(),
+        entry: "graph".to_owned(),
+        reason: errors.to_string(),
+    })
 }

@@ -1,1 +1,5 @@
-//! Test support.
+//! Test support: filetests and random graphs.
+
+pub mod filetest;
+pub mod random;
+pub mod regions;

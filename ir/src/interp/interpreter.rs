@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use fornax_bundle::{DType, Dims, Tensor};
 
 use super::bind::{check_shape, solve_symbols};
-use super::{Array, Element, EvalCtx, InterpError, Value, wrapped};
+use super::{Array, Element, Eval, EvalCtx, InterpError, Value, wrapped};
 use crate::op::{OpClass, OpRef, SourceKind};
 use crate::{AttrValue, Attrs, Dim, Graph, NodeId, Shape, Type, infer};
 
@@ -255,7 +255,6 @@ fn apply<T: Element>(
     if matches!(def.class, OpClass::Source(_)) {
         return Err(InterpError::Source(def.name));
     }
-    let function = T::evaluation(&def.eval).ok_or(InterpError::NotPolynomial(def.name))?;
     for (_, value) in attrs.iter() {
         if let AttrValue::Dims(list) = value {
             numbers(op, list, dims)?;
@@ -263,9 +262,35 @@ fn apply<T: Element>(
     }
     let shape = sizes(op, &result.shape, dims)?;
     let ctx = EvalCtx { attrs, operands: types, result, shape: &shape, dims };
-    let value = function(&ctx, operands);
+    let value = match T::evaluation(&def.eval) {
+        Some(function) => function(&ctx, operands),
+        None => {
+            integers_only(&ctx, &def.eval, operands).ok_or(InterpError::NotPolynomial(def.name))?
+        }
+    };
     debug_assert_eq!(value.shape(), shape, "the evaluation of `{op}` gives what inference says");
     Ok(wrapped_values(value, result.dtype))
+}
+
+/// The evaluation of an op that is no polynomial but has no float operand or result: the numbers that
+/// floats are evaluated over do not matter.
+fn integers_only<T: Element>(
+    ctx: &EvalCtx<'_>,
+    eval: &Eval,
+    operands: &[&Value<T>],
+) -> Option<Value<T>> {
+    let integers: Vec<Value<f64>> = operands
+        .iter()
+        .map(|operand| match operand {
+            Value::Int(array) => Some(Value::Int(array.clone())),
+            Value::Float(_) => None,
+        })
+        .collect::<Option<_>>()?;
+    let function = f64::evaluation(eval).filter(|_| !ctx.result.dtype.is_float())?;
+    match function(ctx, &integers.iter().collect::<Vec<_>>()) {
+        Value::Int(array) => Some(Value::Int(array)),
+        Value::Float(_) => None,
+    }
 }
 
 /// The values of sizes.

@@ -3,7 +3,7 @@
 use fornax_bundle::Dim;
 
 use super::contraction::{Ring, accumulator, eval_sum_of_products, require_numbers, zeros};
-use super::sliding::Sliding;
+use super::sliding::{Extent, Sliding};
 use super::{
     Arity, AxisRole, ContractionForm, OpClass, OpCtx, OpDef, OperandMap, Violation, require,
 };
@@ -173,6 +173,7 @@ fn convolve<R: Ring>(ctx: &EvalCtx<'_>, x: &Array<R>, w: &Array<R>) -> Array<R> 
     let plane: usize = spans.iter().map(|span| span.size).product();
     let out_plane: usize = spans.iter().map(|span| span.windows).product();
     let kernel: usize = spans.iter().map(|span| span.window).product();
+    let extents = spans.map(Extent::new);
     let mut out = zeros(ctx.shape);
     for batch in 0..x.shape[0] {
         for out_channel in 0..out_channels {
@@ -182,7 +183,7 @@ fn convolve<R: Ring>(ctx: &EvalCtx<'_>, x: &Array<R>, w: &Array<R>) -> Array<R> 
                 let channel = batch * channels + group * group_channels + inner;
                 let image = &x.data[channel * plane..][..plane];
                 let weights = &w.data[(out_channel * group_channels + inner) * kernel..][..kernel];
-                correlate(sums, image, weights, &spans);
+                correlate(sums, image, weights, &extents);
             }
         }
     }
@@ -194,17 +195,17 @@ fn correlate<R: Ring>(
     sums: &mut [R],
     image: &[R],
     weights: &[R],
-    [depth, height, width]: &[super::sliding::Span; 3],
+    [depth, height, width]: &[Extent; 3],
 ) {
     let mut weights = weights.iter();
-    for kernel_d in 0..depth.window {
-        for kernel_h in 0..height.window {
-            for (kernel_w, &weight) in (0..width.window).zip(&mut weights) {
-                for (out_d, d) in depth.pairs(kernel_d) {
-                    for (out_h, h) in height.pairs(kernel_h) {
+    for run_d in &depth.runs {
+        for run_h in &height.runs {
+            for (run_w, &weight) in width.runs.iter().zip(&mut weights) {
+                for (out_d, d) in run_d.pairs() {
+                    for (out_h, h) in run_h.pairs() {
                         let sums = &mut sums[(out_d * height.windows + out_h) * width.windows..];
                         let row = &image[(d * height.size + h) * width.size..];
-                        for (out_w, w) in width.pairs(kernel_w) {
+                        for (out_w, w) in run_w.pairs() {
                             sums[out_w] = sums[out_w].add_product(row[w], weight);
                         }
                     }

@@ -4,7 +4,7 @@ use fornax_bundle::Dim;
 
 use super::contraction::{Ring, accumulator, eval_sum_of_products, zeros};
 use super::conv::{ConvAxes, require_operands};
-use super::sliding::{Sliding, Span, inside};
+use super::sliding::{Extent, Sliding, inside};
 use super::{Arity, ContractionForm, OpClass, OpCtx, OpDef, OperandMap, Violation, require};
 use crate::interp::{Array, Element, EvalCtx, Value};
 use crate::{AttrKind, Guard, IndexExpr, Type, eval_polynomial};
@@ -130,6 +130,7 @@ fn spread<R: Ring>(ctx: &EvalCtx<'_>, x: &Array<R>, w: &Array<R>) -> Array<R> {
     let plane: usize = spans.iter().map(|span| span.windows).product();
     let out_plane: usize = spans.iter().map(|span| span.size).product();
     let kernel: usize = spans.iter().map(|span| span.window).product();
+    let extents = spans.map(Extent::new);
     let mut out = zeros(ctx.shape);
     for batch in 0..x.shape[0] {
         for channel in 0..channels {
@@ -139,7 +140,7 @@ fn spread<R: Ring>(ctx: &EvalCtx<'_>, x: &Array<R>, w: &Array<R>) -> Array<R> {
                 let out_channel = batch * out_channels + group * group_columns + column;
                 let sums = &mut out.data[out_channel * out_plane..][..out_plane];
                 let weights = &w.data[(channel * group_columns + column) * kernel..][..kernel];
-                spread_channel(sums, image, weights, &spans);
+                spread_channel(sums, image, weights, &extents);
             }
         }
     }
@@ -151,17 +152,17 @@ fn spread_channel<R: Ring>(
     sums: &mut [R],
     image: &[R],
     weights: &[R],
-    [depth, height, width]: &[Span; 3],
+    [depth, height, width]: &[Extent; 3],
 ) {
     let mut weights = weights.iter();
-    for kernel_d in 0..depth.window {
-        for kernel_h in 0..height.window {
-            for (kernel_w, &weight) in (0..width.window).zip(&mut weights) {
-                for (d, out_d) in depth.pairs(kernel_d) {
-                    for (h, out_h) in height.pairs(kernel_h) {
+    for run_d in &depth.runs {
+        for run_h in &height.runs {
+            for (run_w, &weight) in width.runs.iter().zip(&mut weights) {
+                for (d, out_d) in run_d.pairs() {
+                    for (h, out_h) in run_h.pairs() {
                         let sums = &mut sums[(out_d * height.size + out_h) * width.size..];
                         let row = &image[(d * height.windows + h) * width.windows..];
-                        for (w, out_w) in width.pairs(kernel_w) {
+                        for (w, out_w) in run_w.pairs() {
                             sums[out_w] = sums[out_w].add_product(row[w], weight);
                         }
                     }

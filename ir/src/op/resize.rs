@@ -38,10 +38,12 @@ pub(super) const DEFS: &[OpDef] = &[OpDef {
           `antialias` and a scale below 1); elements outside are those at the border, or left out \
           with `exclude_outside`. With `tf_crop_and_resize`, `roi` has the starts, then the ends \
           along the axes, and elements outside `x` are `extrapolation_value`; else `roi` is empty. \
-          Elements of weight 0 do not take part. (C1) `mode`, `coordinate_transformation_mode` and \
-          `nearest_mode` are words of ONNX Resize, and `antialias` is not used with `nearest`. \
-          (C2) `axes` are axes of `x` in rising order; `sizes` and `scales` have one entry each, \
-          `roi` two or none as said. (C3) Sizes and scales are positive. (C4) `x` is float, or \
+          Elements of weight 0 do not take part. (C1) `mode` is one of \
+          these, `coordinate_transformation_mode` is `half_pixel`, `half_pixel_symmetric`, \
+          `pytorch_half_pixel`, `align_corners`, `asymmetric` or `tf_crop_and_resize`, \
+          `nearest_mode` is `round_prefer_floor`, `round_prefer_ceil`, `floor` or `ceil`, and \
+          `antialias` is not used with `nearest`. (C2) `axes` are axes of `x` in rising order; \
+          `sizes` and `scales` have one entry each, `roi` two or none as said. (C3) Sizes and scales are positive. (C4) `x` is float, or \
           `mode` is `nearest`. (C5) Sizes of `x` and the result along `axes` are known, unless \
           `nearest` repeats each element an integer number of times. Source: ONNX Resize, opset \
           19.",

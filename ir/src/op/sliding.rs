@@ -152,12 +152,60 @@ impl Span {
         position as i64 * self.stride + offset as i64 * self.dilation - self.pad
     }
 
-    /// Pairs of a window's position and the index of its `offset`, where that lies inside.
-    pub fn pairs(&self, offset: usize) -> impl Iterator<Item = (usize, usize)> + Clone {
-        let first = offset as i64 * self.dilation - self.pad;
-        let skipped = if first < 0 { (-first + self.stride - 1) / self.stride } else { 0 };
-        let start = first + skipped * self.stride;
-        let indices = (start..self.size as i64).step_by(self.stride as usize);
-        (skipped as usize..self.windows).zip(indices.map(|index| index as usize))
+    /// For each offset of a window, the windows for which it lies inside.
+    pub fn runs(&self) -> Vec<Run> {
+        let run = |offset: usize| {
+            let first = self.at(0, offset);
+            let skipped = if first < 0 { (-first + self.stride - 1) / self.stride } else { 0 };
+            let start = first + skipped * self.stride;
+            let room = (self.size as i64 - start + self.stride - 1) / self.stride;
+            let count = room.min(self.windows as i64 - skipped).max(0) as usize;
+            Run {
+                window: skipped as usize,
+                index: start as usize,
+                stride: self.stride as usize,
+                count,
+            }
+        };
+        (0..self.window).map(run).collect()
+    }
+}
+
+/// What nested loops over windows need of an axis.
+#[derive(Debug)]
+pub(super) struct Extent {
+    /// Size of the side that windows lie on.
+    pub size: usize,
+    /// Number of windows.
+    pub windows: usize,
+    /// One run for each offset of a window.
+    pub runs: Vec<Run>,
+}
+
+impl Extent {
+    /// The extent of an axis.
+    pub fn new(span: Span) -> Extent {
+        Extent { size: span.size, windows: span.windows, runs: span.runs() }
+    }
+}
+
+/// Neighbouring windows for which one offset lies inside.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Run {
+    /// The first window.
+    pub window: usize,
+    /// The offset's index in the first window.
+    pub index: usize,
+    /// How much the index grows from window to window.
+    pub stride: usize,
+    /// The number of windows.
+    pub count: usize,
+}
+
+impl Run {
+    /// Pairs of a window and the offset's index in it.
+    #[inline]
+    pub fn pairs(self) -> impl Iterator<Item = (usize, usize)> {
+        (0..self.count).map(move |step| (self.window + step, self.index + step * self.stride))
     }
 }

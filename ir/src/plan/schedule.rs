@@ -96,14 +96,14 @@ schedules! {
         unroll: PowerOfTwo,
     }
     /// Each thread folds `vector` adjacent outputs alone (reductions over outer axes, windows).
-    FoldThread "fold_thread" for ["reduce", "window"] => {
+    FoldThread "fold_thread" for ["reduce", "window", "contraction"] => {
         /// Threads in a block.
         threads: PowerOfTwo,
         /// Adjacent outputs per thread.
         vector: PowerOfTwo,
     }
     /// `rows` outputs a block; `threads / rows` threads fold each together.
-    FoldBlock "fold_block" for ["reduce"] => {
+    FoldBlock "fold_block" for ["reduce", "window", "contraction"] => {
         /// Threads in a block.
         threads: PowerOfTwo,
         /// Outputs per block.
@@ -112,7 +112,7 @@ schedules! {
         vector: PowerOfTwo,
     }
     /// Two kernels: `parts` blocks fold a slice of each output's elements, then one folds the parts.
-    FoldSplit "fold_split" for ["reduce"] => {
+    FoldSplit "fold_split" for ["reduce", "window", "contraction"] => {
         /// Threads in a block.
         threads: PowerOfTwo,
         /// Adjacent elements per thread and step.

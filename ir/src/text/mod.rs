@@ -43,6 +43,7 @@ mod graph_parser;
 mod lexer;
 mod literal;
 mod parser;
+mod pieces;
 mod plan_parser;
 mod plan_printer;
 mod printer;
@@ -52,6 +53,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::fmt;
 
+pub use pieces::{Application, parse_application, parse_tensors, print_tensor};
 pub use plan_printer::print_plan;
 pub use printer::{print_graph, value_names};
 

@@ -110,6 +110,10 @@ impl<'a> Parser<'a> {
         if self.eat(symbol) { Ok(()) } else { self.unexpected(&format!("`{symbol}`")) }
     }
 
+    pub fn at_any_word(&self) -> bool {
+        matches!(self.token, Token::Word(_))
+    }
+
     pub fn at_word(&self, word: &str) -> bool {
         matches!(self.token, Token::Word(found) if found == word)
     }

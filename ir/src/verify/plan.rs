@@ -7,27 +7,44 @@ use crate::op::{OpClass, SourceKind};
 use crate::plan::{Phase, Plan, Region, ValueRef};
 use crate::{Diagnostic, Graph, NodeId, Type};
 
+/// Something that does not hold of a plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlanFault {
+    /// The region where it does not, an index; none when it is about the whole plan.
+    pub region: Option<usize>,
+    /// What is wrong.
+    pub diagnostic: Diagnostic,
+}
+
 /// All faults of a plan; none when it is sound.
 pub fn verify_plan(plan: &Plan) -> Vec<Diagnostic> {
+    plan_faults(plan).into_iter().map(|fault| fault.diagnostic).collect()
+}
+
+/// All faults of a plan, with the regions.
+pub fn plan_faults(plan: &Plan) -> Vec<PlanFault> {
     let mut faults = ranges(&plan.dims);
     faults.extend(plan_names(plan));
     faults.extend(weights(plan));
-    for (index, region) in plan.regions.iter().enumerate() {
-        let body = verify(&region.body);
-        let is_sound = body.is_empty();
-        let mut found = body;
-        if is_sound {
-            found.extend(body_faults(plan, region).into_iter().map(fault));
-            found.extend(operand_faults(plan, index).into_iter().map(fault));
-        }
-        let note = format!("in region `{}`", region.name);
-        faults.extend(found.into_iter().map(|diagnostic| diagnostic.note(note.clone())));
-    }
     for output in &plan.outputs {
         if plan.try_ty(output.value).is_none() {
             faults
                 .push(fault(format!("the output `{}` is a value that is not there", output.name)));
         }
+    }
+    let mut faults: Vec<PlanFault> =
+        faults.into_iter().map(|diagnostic| PlanFault { region: None, diagnostic }).collect();
+    for (index, region) in plan.regions.iter().enumerate() {
+        let mut found = verify(&region.body);
+        if found.is_empty() {
+            found.extend(body_faults(plan, region).into_iter().map(fault));
+            found.extend(operand_faults(plan, index).into_iter().map(fault));
+        }
+        let note = format!("in region `{}`", region.name);
+        faults.extend(found.into_iter().map(|diagnostic| PlanFault {
+            region: Some(index),
+            diagnostic: diagnostic.note(note.clone()),
+        }));
     }
     faults
 }

@@ -4,12 +4,14 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use fornax_ir::{Attrs, DType, Diagnostic, Dim, Graph, Loc, LocSet, NodeId, Tensor, Type};
+use fornax_ir::{
+    AttrValue, Attrs, DType, Diagnostic, Dim, Graph, Loc, LocSet, NodeId, Tensor, Type,
+};
 
 use super::import::Importer;
 use super::known::Known;
 use super::proto::{AttributeProto, AttributeType, GraphProto, NodeProto, TensorProto};
-use super::tensor;
+use super::{sizes, tensor};
 
 /// What handlers return: a fault is reported at the node.
 pub(super) type Result<T> = std::result::Result<T, Diagnostic>;
@@ -363,6 +365,19 @@ impl Call<'_, '_> {
 
     /// Adds a node to the graph.
     pub(super) fn add(&mut self, op: &str, attrs: Attrs, operands: &[NodeId]) -> Result<NodeId> {
+        if let Some(AttrValue::Dims(shape)) = attrs.get("shape") {
+            self.check_shape(shape)?;
+        }
+        let node = self.add_unchecked(op, attrs, operands)?;
+        self.check_shape(&self.graph().ty(node).shape)?;
+        Ok(node)
+    }
+
+    fn check_shape(&self, shape: &[Dim]) -> Result<()> {
+        sizes::fault(shape).map_or(Ok(()), |what| Err(self.fault("onnx-size", what)))
+    }
+
+    fn add_unchecked(&mut self, op: &str, attrs: Attrs, operands: &[NodeId]) -> Result<NodeId> {
         self.importer.graph.add(op, attrs, operands, LocSet::from(self.loc)).map_err(|fault| {
             let types = operands.iter().zip(b'a'..).map(|(&operand, letter)| {
                 format!("%{} is {}", char::from(letter), self.importer.graph.ty(operand))

@@ -226,12 +226,16 @@ impl<'m> Importer<'m> {
         name: &str,
         proto: &TensorProto,
     ) -> Result<Value, TensorError> {
+        let ty = tensor::ty(proto)?;
+        if sizes::fault(&ty.shape).is_some() {
+            return Err(TensorError::TooLarge(proto.dims.clone()));
+        }
         match tensor::convert(proto, &mut self.external) {
             Ok(tensor) => Ok(Value::tensor(name, tensor)),
             Err(TensorError::External(ExternalError::Missing { .. }))
                 if self.options.allow_missing_weights =>
             {
-                Ok(Value::literal(name, tensor::ty(proto)?, Content::Tensor(None)))
+                Ok(Value::literal(name, ty, Content::Tensor(None)))
             }
             Err(error) => Err(error),
         }
@@ -273,6 +277,11 @@ impl<'m> Importer<'m> {
         for ((input, dtype), shape) in inputs.into_iter().zip(types).zip(shapes) {
             for symbol in shape.iter().flat_map(sizes::symbols) {
                 self.graph.dims.entry(symbol).or_insert(sizes::SYMBOL_RANGE);
+            }
+            if let Some(what) = sizes::fault(&shape) {
+                let message = format!("the shape of {:?} is not supported: {what}", input.name);
+                self.report(Diagnostic::new("onnx-size", message));
+                continue;
             }
             match self.graph.input(&input.name, Type::new(dtype, shape)) {
                 Ok(node) => self.define(&input.name, Some(node.into())),

@@ -6,7 +6,7 @@
 
 use fornax_ir::{DType, Dim, Tensor};
 
-use super::sizes::bounds;
+use super::sizes::{bounds, is_manageable};
 
 /// Tensors with more elements are data, not shapes, and are not folded.
 pub(crate) const MAX_ELEMENTS: usize = 1024;
@@ -88,7 +88,10 @@ impl Known {
     /// wrap it around at run time) or there are too many elements.
     pub(crate) fn new(dtype: DType, shape: Vec<usize>, elements: Vec<Element>) -> Option<Self> {
         let fits = elements.iter().all(|element| match element {
-            Element::Int(dim) => dim.as_const().is_none_or(|value| in_range(dtype, value)),
+            Element::Int(dim) => match dim.as_const() {
+                Some(value) => in_range(dtype, value),
+                None => is_manageable(dim),
+            },
             Element::Float(_) => dtype.is_float(),
         });
         (fits && elements.len() <= MAX_ELEMENTS).then_some(Self { dtype, shape, elements })

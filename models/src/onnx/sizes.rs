@@ -30,6 +30,61 @@ pub(super) fn symbols(dim: &Dim) -> BTreeSet<Symbol> {
     atoms.flat_map(inside).collect()
 }
 
+/// Most axes of a tensor.
+const MAX_RANK: usize = 64;
+
+/// Largest size expression, in atoms and terms.
+const MAX_WEIGHT: usize = 256;
+
+/// Most terms in the number of elements of a tensor.
+const MAX_TERMS: usize = 4096;
+
+/// Most elements of a tensor.
+const MAX_ELEMENTS: i64 = 1 << 40;
+
+/// Whether a size expression is small enough to be worked with. Arithmetic on hostile or extremely deep
+/// models could otherwise make them grow without bound.
+pub(super) fn is_manageable(dim: &Dim) -> bool {
+    weight(dim, MAX_WEIGHT).is_some()
+}
+
+/// What is left of a budget after counting the atoms and terms of an expression.
+fn weight(dim: &Dim, budget: usize) -> Option<usize> {
+    dim.terms().try_fold(budget, |budget, (monomial, _)| {
+        let budget = budget.checked_sub(1)?;
+        monomial.iter().try_fold(budget, |budget, atom| match atom {
+            Atom::Symbol(_) => budget.checked_sub(1),
+            Atom::FloorDiv(a, b) | Atom::Mod(a, b) | Atom::Max(a, b) | Atom::Min(a, b) => {
+                weight(b, weight(a, budget.checked_sub(1)?)?)
+            }
+        })
+    })
+}
+
+/// What makes a shape one that no tensor can have, or one that Fornax does not work with.
+pub(super) fn fault(shape: &[Dim]) -> Option<String> {
+    if shape.len() > MAX_RANK {
+        return Some(format!("{} axes are more than {MAX_RANK}", shape.len()));
+    }
+    let mut terms = 1usize;
+    let mut elements = 1i64;
+    for size in shape {
+        if !is_manageable(size) {
+            return Some("a size is too complicated an expression of symbolic sizes".to_owned());
+        }
+        terms = terms.saturating_mul(size.terms().count().max(1));
+        match size.as_const() {
+            Some(negative) if negative < 0 => return Some(format!("a size is {negative}")),
+            Some(size) => elements = elements.saturating_mul(size.max(1)),
+            None => {}
+        }
+    }
+    if terms > MAX_TERMS {
+        return Some("the number of elements is too complicated an expression".to_owned());
+    }
+    (elements > MAX_ELEMENTS).then(|| format!("{elements} elements are more than {MAX_ELEMENTS}"))
+}
+
 /// The smaller of two sizes.
 pub(super) fn smaller(a: &Dim, b: &Dim) -> Dim {
     match bounds(&(a - b)) {
@@ -120,6 +175,22 @@ mod tests {
         assert_eq!(spans("-1", "-9223372036854775807", -1, "10"), pair("9", "10"));
         assert_eq!(spans("3", "0", -1, "10"), pair("3", "3"));
         assert_eq!(spans("0", "5", 1, "0"), pair("0", "0"));
+    }
+
+    #[test]
+    fn shapes_have_limits() {
+        let of = |sizes: &[&str]| fault(&sizes.iter().map(|size| dim(size)).collect::<Vec<_>>());
+        assert_eq!(of(&["0", "N", "3*M + 1"]), None);
+        assert_eq!(of(&["2", "-1"]).unwrap(), "a size is -1");
+        assert!(of(&["1048576", "1048576"]).is_none());
+        assert!(of(&["1048576", "1048577"]).unwrap().contains("elements are more than"));
+        assert!(of(&["1"; 65]).unwrap().contains("65 axes"));
+        assert!(of(&["N + 1"; 13]).unwrap().contains("too complicated"));
+        let mut deep = dim("N");
+        for _ in 0..100 {
+            deep = (deep + dim("1")).floor_div(&dim("2"));
+        }
+        assert!(!is_manageable(&deep));
     }
 
     #[test]

@@ -19,6 +19,9 @@ const MAX_OPERANDS: usize = 48;
 /// operand: every element is loaded once per tile, so what is inlined there runs many times.
 const MAX_REPEATED_FUNCTIONS: usize = 4;
 
+/// Values that one element of such an operand may be read from.
+const MAX_REPEATED_VALUES: usize = 2;
+
 /// An epilogue is at most this long, for the same reason as [`MAX_INLINED_NODES`].
 const MAX_EPILOGUE_NODES: usize = 24;
 
@@ -102,18 +105,11 @@ fn prepared(graph: &Graph, order: &[NodeId]) -> BTreeSet<NodeId> {
     prepared
 }
 
-fn is_anchor(graph: &Graph, id: NodeId) -> bool {
-    matches!(
-        graph.node(id).op.class(),
-        OpClass::Reduce(_) | OpClass::Scan(_) | OpClass::Contraction(_) | OpClass::Window(_)
-    )
-}
-
 impl State<'_> {
     /// Gives each anchor, in order, the chain of pointwise nodes that only it leads to.
     fn grow_epilogues(&mut self) {
         for &anchor in &self.order.clone() {
-            if !is_anchor(self.graph, anchor) {
+            if !self.graph.node(anchor).op.class().is_anchor() {
                 continue;
             }
             let mut end = anchor;
@@ -181,7 +177,7 @@ impl State<'_> {
             return self.is_prepare_boundary(id);
         }
         match self.graph.node(id).op.class() {
-            OpClass::Movement(_) => false,
+            OpClass::Movement(_) => self.is_costly_operand(id, inlined),
             _ => self.is_worth_storing(id, inlined),
         }
     }
@@ -222,6 +218,14 @@ impl State<'_> {
             return false;
         };
         !keeps_order(&case.index, &from.shape, &sizes)
+    }
+
+    /// Whether a movement is read many times per element and each read costs much: several values to
+    /// choose from (a concatenation), or functions to compute.
+    fn is_costly_operand(&self, id: NodeId, inlined: &Inlined) -> bool {
+        let costly =
+            inlined.values.len() > MAX_REPEATED_VALUES || inlined.functions > MAX_REPEATED_FUNCTIONS;
+        costly && self.distinct_uses(id).repeated
     }
 
     /// Whether computing a pointwise value at each use costs more than storing it once.

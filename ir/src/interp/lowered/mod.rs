@@ -139,3 +139,61 @@ impl<T: Element> Space<'_, T> {
         Positions::new(self.shape)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::{AxisRole, ContractionForm, MovementForm, OperandMap};
+    use crate::{BinaryFn, DType, Dim, IndexExpr, ScalarExpr};
+
+    /// Evaluates class data over two operands `[0, 1, 2]` for a result of type `f32[3]`.
+    fn planted<V>(check: impl Fn(&Space<'_, f64>) -> Outcome<V>) -> Outcome<V> {
+        let ty = Type::new(DType::F32, [3usize].as_slice());
+        let x = Value::Float(Array::new([3], vec![0.0, 1.0, 2.0]));
+        check(&Space {
+            types: &[ty.clone(), ty.clone()],
+            operands: &[&x, &x],
+            dims: &Dims::new(),
+            result: &ty,
+            shape: &[3],
+        })
+    }
+
+    #[test]
+    fn an_index_outside_is_found() {
+        let shifted = MovementForm::total(0, vec![IndexExpr::axis(0).plus(IndexExpr::size(1i64))]);
+        let error = planted(|space| index::movement(space, &shifted)).unwrap_err();
+        assert_eq!(error, "index [3] at [2] is outside operand 0 of shape [3]");
+        let missing = MovementForm { cases: Vec::new(), fill: None };
+        let error = planted(|space| index::movement(space, &missing)).unwrap_err();
+        assert_eq!(error, "no element for some positions");
+    }
+
+    #[test]
+    fn a_body_of_unlike_types_is_found() {
+        let one = ScalarExpr::number(DType::F64, 1.0);
+        let sum = ScalarExpr::arg(0).binary(BinaryFn::Add, one.clone());
+        let error = planted(|space| pointwise(space, &sum)).unwrap_err();
+        assert_eq!(error, "Add of f32 and f64");
+        let error = planted(|space| pointwise(space, &one)).unwrap_err();
+        assert_eq!(error, "an element is f64, not f32");
+    }
+
+    #[test]
+    fn a_contraction_that_gives_no_or_two_elements_is_found() {
+        let map = || OperandMap { index: vec![IndexExpr::axis(0)], guards: Vec::new() };
+        let form = |count: i64, out: IndexExpr| ContractionForm {
+            axes: vec![(Dim::constant(count), AxisRole::Batch)],
+            lhs: map(),
+            rhs: map(),
+            out: vec![out],
+            accumulator: DType::F32,
+        };
+        let squares = planted(|space| fold::contraction(space, &form(3, IndexExpr::axis(0))));
+        assert_eq!(squares.unwrap().float().data, [0.0, 1.0, 4.0]);
+        let short = planted(|space| fold::contraction(space, &form(2, IndexExpr::axis(0))));
+        assert_eq!(short.unwrap_err(), "an element is not given");
+        let twice = planted(|space| fold::contraction(space, &form(3, IndexExpr::size(0i64))));
+        assert_eq!(twice.unwrap_err(), "the result's element [0] is given twice");
+    }
+}

@@ -186,12 +186,13 @@ pub(in crate::onnx) fn shrink(call: &mut Call<'_, '_>) -> Result<NodeId> {
 pub(in crate::onnx) fn dropout(call: &mut Call<'_, '_>) -> Result<Vec<crate::onnx::call::Value>> {
     call.ignore("seed");
     call.ignore("ratio");
+    let drops_nothing = call.known(1).and_then(|known| known.floats()).is_some_and(|r| r == [0.0]);
     let training = match call.has(2) {
         true => call.known(2).and_then(|known| known.ints()).is_none_or(|flag| flag != [0]),
         // Opset 1 to 6: `is_test` is the opposite of training, which was the default.
         false => call.opset < 7 && !call.flag("is_test", false)?,
     };
-    if training {
+    if training && !drops_nothing {
         return Err(call.unsupported("Dropout in training mode draws random numbers"));
     }
     let input = call.input(0)?;
