@@ -67,6 +67,9 @@ impl From<NodeId> for Value {
     }
 }
 
+/// Advice for faults that may be due to symbolic sizes.
+const SPECIALISE: &str = "symbolic sizes must be equal for every value; specialise them with --dim or --shape if they are not";
+
 /// Float constants of at most this many elements count as known: scales and factors, not weights.
 const MAX_KNOWN_FLOATS: usize = 16;
 
@@ -382,7 +385,12 @@ impl Call<'_, '_> {
             let types = operands.iter().zip(b'a'..).map(|(&operand, letter)| {
                 format!("%{} is {}", char::from(letter), self.importer.graph.ty(operand))
             });
-            types.fold(fault, |fault, note| fault.note(note))
+            let fault = types.fold(fault, |fault, note| fault.note(note));
+            let mut shapes = operands.iter().map(|&node| &self.importer.graph.ty(node).shape);
+            match shapes.all(|shape| shape.as_const().is_some()) {
+                true => fault,
+                false => fault.note(SPECIALISE),
+            }
         })
     }
 
@@ -412,7 +420,13 @@ impl Call<'_, '_> {
     pub(super) fn broadcast_all(&mut self, nodes: &[NodeId]) -> Result<Vec<NodeId>> {
         let shapes: Vec<&[Dim]> =
             nodes.iter().map(|&node| &self.graph().ty(node).shape[..]).collect();
-        let common = common_shape(&shapes).map_err(|message| self.invalid(message))?;
+        let common = common_shape(&shapes).map_err(|message| {
+            match shapes.iter().flat_map(|shape| shape.iter()).all(|size| size.as_const().is_some())
+            {
+                true => self.invalid(message),
+                false => self.invalid(message).note(SPECIALISE),
+            }
+        })?;
         nodes.iter().map(|&node| self.broadcast(node, &common)).collect()
     }
 
@@ -453,8 +467,8 @@ impl Call<'_, '_> {
     }
 }
 
-/// The common shape of several operands, or what does not fit. Where one size is symbolic and another
-/// is a number other than 1, the number is taken, and the broadcast op checks the symbolic one.
+/// The common shape of several operands, or what does not fit. A symbolic size counts as more than 1, so
+/// it only fits itself and 1.
 pub(super) fn common_shape(shapes: &[&[Dim]]) -> std::result::Result<Vec<Dim>, String> {
     let rank = shapes.iter().map(|shape| shape.len()).max().unwrap_or(0);
     let mut common = vec![Dim::constant(1); rank];

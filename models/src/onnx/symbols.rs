@@ -29,7 +29,10 @@ impl Declared {
     pub(super) fn shape(proto: &TensorShapeProto) -> Vec<Self> {
         let size = |value: &Option<DimensionValue>| match value {
             Some(DimensionValue::Value(size)) if *size >= 0 => Self::Fixed(*size),
-            Some(DimensionValue::Param(name)) if !name.is_empty() => Self::Named(name.clone()),
+            // Some exporters write "?" for sizes that have nothing in common.
+            Some(DimensionValue::Param(name)) if !name.is_empty() && name != "?" => {
+                Self::Named(name.clone())
+            }
             _ => Self::Unknown,
         };
         proto.dim.iter().map(|dim| size(&dim.value)).collect()

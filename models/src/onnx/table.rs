@@ -63,7 +63,7 @@ const TABLE: &[Row] = table! {
     "Atan", 7, One(|c| pointwise::unary(c, "atan"));
     "Atanh", 9, One(|c| pointwise::unary(c, "atanh"));
     "AveragePool", 7, One(pool::average_pool);
-    "BatchNormalization", 9, Many(norm::batch_norm);
+    "BatchNormalization", 7, Many(norm::batch_norm);
     "BitShift", 11, One(pointwise::bit_shift);
     "BitwiseAnd", 18, One(|c| pointwise::binary(c, "bit_and"));
     "BitwiseNot", 18, One(|c| pointwise::unary(c, "bitwise_not"));

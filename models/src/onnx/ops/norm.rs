@@ -12,6 +12,10 @@ pub(in crate::onnx) fn batch_norm(call: &mut Call<'_, '_>) -> Result<Vec<Value>>
         return Err(call.unsupported("BatchNormalization in training mode is not supported"));
     }
     call.ignore("momentum");
+    // Opset 7 and 8: statistics per element instead of per channel.
+    if !call.flag("spatial", true)? {
+        return Err(call.unsupported("BatchNormalization with `spatial` 0 is not supported"));
+    }
     let epsilon = call.float_or("epsilon", 1e-5)?;
     let input = call.input(0)?;
     let dtype = call.graph().ty(input).dtype;
