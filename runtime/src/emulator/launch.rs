@@ -12,14 +12,14 @@ use super::program::Program;
 use crate::device::{KernelArg, LaunchConfig};
 use crate::error::{Error, Fault, FaultKind};
 
-/// Runs a kernel to its end.
+/// Runs a kernel to its end; gives the number of instructions run, counted once a warp.
 pub(super) fn launch(
     program: &Program,
     config: &LaunchConfig,
     args: &[KernelArg],
     memory: &Memory,
     options: &EmulatorOptions,
-) -> Result<(), Error> {
+) -> Result<u64, Error> {
     check_config(program, config, options)?;
     let parameters = parameters(program, args)?;
     let n_blocks: u64 = config.grid.iter().map(|&n| u64::from(n)).product();
@@ -38,10 +38,10 @@ pub(super) fn launch(
     for allocation in &launch.allocations {
         allocation.settle();
     }
-    result?;
+    let n_executed = result?;
     match launch.races.first() {
         Some(conflict) => Err(block_race(&launch, conflict).into()),
-        None => Ok(()),
+        None => Ok(n_executed),
     }
 }
 
@@ -130,15 +130,17 @@ fn parameters(program: &Program, args: &[KernelArg]) -> Result<Vec<u8>, Error> {
 
 /// Runs blocks in order of their index on all threads. Blocks after a faulty one are not started;
 /// those before it are finished, so that the fault reported is that of the least faulty block.
-fn run_blocks(launch: &Launch<'_>, n_blocks: u64) -> Result<(), Error> {
+fn run_blocks(launch: &Launch<'_>, n_blocks: u64) -> Result<u64, Error> {
     let next = AtomicU64::new(0);
     let end = AtomicU64::new(n_blocks);
+    let n_executed = AtomicU64::new(0);
     let first: Mutex<Option<(u64, Box<Stopped>)>> = Mutex::new(None);
     let work = || {
         let mut runner = BlockRunner::default();
         loop {
             let block = next.fetch_add(1, Ordering::Relaxed);
             if block >= end.load(Ordering::Relaxed) {
+                n_executed.fetch_add(runner.n_executed(), Ordering::Relaxed);
                 return;
             }
             if let Err(stopped) = runner.run(launch, block) {
@@ -162,7 +164,7 @@ fn run_blocks(launch: &Launch<'_>, n_blocks: u64) -> Result<(), Error> {
     }
     match first.into_inner().unwrap_or_else(PoisonError::into_inner) {
         Some((_, stopped)) => Err(stopped.fault.into()),
-        None => Ok(()),
+        None => Ok(n_executed.into_inner()),
     }
 }
 

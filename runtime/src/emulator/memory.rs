@@ -169,7 +169,7 @@ impl Allocation {
     }
 
     /// Forgets that the range has been written.
-    fn forget(&self, offset: u64, n_bytes: u64) {
+    pub(crate) fn forget(&self, offset: u64, n_bytes: u64) {
         if n_bytes == 0 {
             return;
         }

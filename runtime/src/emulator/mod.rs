@@ -20,6 +20,7 @@ mod program;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use exec::Approximation;
 pub use options::EmulatorOptions;
@@ -40,6 +41,7 @@ pub struct Emulator {
     properties: DeviceProperties,
     memory: Arc<Memory>,
     pool: Option<rayon::ThreadPool>,
+    n_executed: AtomicU64,
 }
 
 /// What a module handle holds.
@@ -96,12 +98,23 @@ impl Emulator {
         let pool = options
             .n_threads
             .and_then(|n| rayon::ThreadPoolBuilder::new().num_threads(n).build().ok());
-        Emulator { options, properties, memory: Arc::default(), pool }
+        Emulator {
+            options,
+            properties,
+            memory: Arc::default(),
+            pool,
+            n_executed: AtomicU64::new(0),
+        }
     }
 
     /// The options it was made with.
     pub fn options(&self) -> &EmulatorOptions {
         &self.options
+    }
+
+    /// Instructions run so far by all launches, counted once a warp.
+    pub fn warp_instructions(&self) -> u64 {
+        self.n_executed.load(Ordering::Relaxed)
     }
 
     fn place_variables(
@@ -235,11 +248,22 @@ impl Device for Emulator {
         target: u64,
         source: u64,
         n_bytes: u64,
-        stream: Stream,
+        _stream: Stream,
     ) -> Result<(), Error> {
+        let from = self.memory.find("copy on device", source, n_bytes)?;
+        let to = self.memory.find("copy on device", target, n_bytes)?;
+        let (from_offset, to_offset) = (source - from.base, target - to.base);
         let mut bytes = vec![0; n_bytes as usize];
-        self.copy_to_host(&mut bytes, source, stream)?;
-        self.copy_to_device(target, &bytes, stream)
+        from.read(from_offset, &mut bytes);
+        to.write(to_offset, &bytes);
+        // What is not written stays so in the copy.
+        let mut done = 0;
+        while let Some(byte) = from.first_unwritten(from_offset + done, n_bytes - done) {
+            let missing = byte - from_offset;
+            to.forget(to_offset + missing, 1);
+            done = missing + 1;
+        }
+        Ok(())
     }
 
     fn fill(&self, target: u64, value: u8, n_bytes: u64, _stream: Stream) -> Result<(), Error> {
@@ -261,10 +285,12 @@ impl Device for Emulator {
     ) -> Result<(), Error> {
         let kernel: &LoadedKernel = kernel.get()?;
         let run = || launch::launch(&kernel.program, config, args, &self.memory, &self.options);
-        match &self.pool {
+        let n_executed = match &self.pool {
             Some(pool) => pool.install(run),
             None => run(),
-        }
+        }?;
+        self.n_executed.fetch_add(n_executed, Ordering::Relaxed);
+        Ok(())
     }
 
     fn synchronize(&self, _stream: Stream) -> Result<(), Error> {

@@ -437,6 +437,8 @@ pub(crate) struct RegisterCheck {
     pub(crate) pc: u32,
     /// Tracked registers that it reads, as indices into [`Program::tracked_registers`].
     pub(crate) reads: Vec<u32>,
+    /// Its guard, if that is tracked.
+    pub(crate) guard: Option<u32>,
     /// Tracked registers that it writes.
     pub(crate) writes: Vec<u32>,
 }

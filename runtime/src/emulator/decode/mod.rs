@@ -75,14 +75,15 @@ pub(crate) fn decode(
 }
 
 fn register_checks(allocation: &Allocation, flow: &[Flow]) -> Vec<RegisterCheck> {
-    let index = |register: &RegisterId| allocation.tracked.binary_search(register).ok();
+    let index =
+        |register: &RegisterId| Some(allocation.tracked.binary_search(register).ok()? as u32);
     let mut checks = Vec::new();
     for (pc, flow) in flow.iter().enumerate() {
-        let reads: Vec<u32> = flow.uses.iter().filter_map(|r| index(r).map(|i| i as u32)).collect();
-        let writes: Vec<u32> =
-            flow.defs.iter().filter_map(|r| index(r).map(|i| i as u32)).collect();
+        let tracked = |registers: &[RegisterId]| registers.iter().filter_map(index).collect();
+        let (reads, writes): (Vec<u32>, Vec<u32>) = (tracked(&flow.uses), tracked(&flow.defs));
+        let guard = flow.guard.as_ref().and_then(index);
         if !reads.is_empty() || !writes.is_empty() {
-            checks.push(RegisterCheck { pc: pc as u32, reads, writes });
+            checks.push(RegisterCheck { pc: pc as u32, reads, guard, writes });
         }
     }
     checks
@@ -155,6 +156,7 @@ impl Layout {
 /// The registers that an instruction reads and writes, and where it can go.
 #[derive(Debug, Default, Clone)]
 struct Flow {
+    guard: Option<RegisterId>,
     uses: Vec<RegisterId>,
     defs: Vec<RegisterId>,
 }
@@ -215,7 +217,10 @@ impl<'a> Decoder<'a> {
             self.line = instruction.line;
             self.scope = instruction.scope;
             let guard = match instruction.guard {
-                Some(guard) => self.predicate_register(guard.register, guard.negated)?,
+                Some(guard) => {
+                    self.current.guard = Some(guard.register);
+                    self.predicate_register(guard.register, guard.negated)?
+                }
                 None => PredSrc::Constant(true),
             };
             let op = self.instruction(instruction)?;

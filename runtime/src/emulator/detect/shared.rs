@@ -57,6 +57,8 @@ pub(crate) struct SharedShadow {
     /// By warp, then other warp: the other's time up to which the warp has synchronised; on the
     /// diagonal the warp's own time.
     clocks: Vec<u32>,
+    /// By warp: a write by anyone at this clock or before is ordered before what the warp does.
+    settled: Vec<u64>,
 }
 
 impl SharedShadow {
@@ -97,6 +99,8 @@ impl SharedShadow {
         for warp in 0..n_warps {
             self.clocks[warp * n_warps + warp] = 1;
         }
+        self.settled.clear();
+        self.settled.resize(n_warps, if check_races { 0 } else { u64::from(u32::MAX) - 1 });
     }
 
     #[inline]
@@ -106,9 +110,35 @@ impl SharedShadow {
         (end <= self.n_grains as u64).then_some(first as usize..end as usize)
     }
 
-    /// Checks and notes a read.
+    /// Checks and notes the reads of the lanes of `mask`; the lane and why, if one may not.
     #[inline]
-    pub(crate) fn read(
+    pub(crate) fn read_lanes(
+        &mut self,
+        warp: u32,
+        mask: u32,
+        addresses: &[u64; 32],
+        n_bytes: u32,
+        atomic: bool,
+    ) -> Result<(), (u32, Conflict)> {
+        let mut rest = mask;
+        let mut previous = None;
+        while rest != 0 {
+            let lane = rest.trailing_zeros();
+            rest &= rest - 1;
+            let address = addresses[lane as usize];
+            // A run of lanes at one address is noted by its first two.
+            if previous == Some((address, true)) {
+                continue;
+            }
+            let repeats = previous == Some((address, false));
+            previous = Some((address, repeats));
+            self.read(warp, lane, address, n_bytes, atomic).map_err(|why| (lane, why))?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn read(
         &mut self,
         warp: u32,
         lane: u32,
@@ -117,8 +147,35 @@ impl SharedShadow {
         atomic: bool,
     ) -> Result<(), Conflict> {
         let range = self.grains(offset, n_bytes).ok_or(Conflict::OutOfBounds)?;
+        // A write that all of this warp's barriers have ordered needs no closer look. Grains
+        // never written (0) and outside (all ones) do.
+        let settled = self.settled[warp as usize];
+        let plain = self.writes[range.clone()]
+            .iter()
+            .fold(true, |so_far, &write| so_far & ((write >> 32).wrapping_sub(1) < settled));
+        if !plain || self.n_pending > 0 {
+            self.read_closely(warp, lane, range.clone(), atomic)?;
+        }
+        if self.check_races {
+            let now = self.clocks[warp as usize * self.n_warps + warp as usize];
+            let start = warp as usize * self.n_grains;
+            for read in &mut self.reads[start + range.start..start + range.end] {
+                let same_time = *read >> 6 == now;
+                let reader = if same_time && *read & 63 != lane { MANY_LANES } else { lane };
+                *read = now << 6 | reader;
+            }
+        }
+        Ok(())
+    }
+
+    fn read_closely(
+        &self,
+        warp: u32,
+        lane: u32,
+        range: std::ops::Range<usize>,
+        atomic: bool,
+    ) -> Result<(), Conflict> {
         let known = warp as usize * self.n_warps;
-        let now = self.clocks[known + warp as usize];
         for grain in range {
             let write = self.writes[grain];
             if write == OUTSIDE {
@@ -137,9 +194,6 @@ impl SharedShadow {
             if let Some(party) = races_with_write(write, warp, lane, atomic, clocks) {
                 return Err(Conflict::Written(party));
             }
-            let read = &mut self.reads[warp as usize * self.n_grains + grain];
-            let same_time = *read >> 6 == now;
-            *read = now << 6 | if same_time && *read & 63 != lane { MANY_LANES } else { lane };
         }
         Ok(())
     }
@@ -247,6 +301,18 @@ impl SharedShadow {
     pub(crate) fn synchronise_warp(&mut self, warp: u32) {
         let index = warp as usize * self.n_warps + warp as usize;
         self.clocks[index] += 1;
+        self.settle(warp);
+    }
+
+    fn settle(&mut self, warp: u32) {
+        if self.check_races {
+            let row = &self.clocks[warp as usize * self.n_warps..][..self.n_warps];
+            let others = row
+                .iter()
+                .enumerate()
+                .map(|(other, &clock)| if other == warp as usize { clock - 1 } else { clock });
+            self.settled[warp as usize] = u64::from(others.min().unwrap_or(0));
+        }
     }
 
     /// A barrier among warps: what one has seen, all have.
@@ -262,6 +328,7 @@ impl SharedShadow {
             let row = &mut self.clocks[warp as usize * self.n_warps..][..self.n_warps];
             row.copy_from_slice(&joined);
             row[warp as usize] += 1;
+            self.settle(warp);
         }
     }
 }

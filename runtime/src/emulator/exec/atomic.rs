@@ -4,12 +4,11 @@ use super::super::memory::Cell;
 use super::super::parse::{Space, Type};
 use super::super::program::{Access, AtomicOp, Dst, Op};
 use super::block::BlockMemory;
-use super::memory::{
-    Kind, check_alignment, check_written, each_lane, for_each_space, locate, out_of_bounds,
-    read_value, shared_trouble,
-};
+use super::global::{check_written, locate, out_of_bounds};
+use super::memory::{Kind, check_alignment, each_lane, for_each_space, read_value};
 use super::registers::LANES;
 use super::rounding::{add_to_odd, from_half, to_f32, to_half};
+use super::shared::shared_trouble;
 use super::warp::Warp;
 use super::{Launch, Trouble, lanes};
 use crate::emulator::program::Rounding;

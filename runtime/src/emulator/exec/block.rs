@@ -87,19 +87,27 @@ pub(crate) struct BlockRunner {
     waiting: Vec<Option<Arrival>>,
     /// Threads counted in by `bar.arrive`, by barrier, with the warps that they belong to.
     arrived: Vec<(u32, Vec<u32>)>,
+    n_executed: u64,
 }
 
 impl BlockRunner {
     /// Runs the block with this linear index.
     pub(crate) fn run(&mut self, launch: &Launch<'_>, linear: u64) -> Result<(), Box<Stopped>> {
         self.start(launch, linear);
-        self.run_warps(launch).map_err(|(warp, trouble)| {
+        let result = self.run_warps(launch);
+        self.n_executed += self.warps.iter().map(|warp| warp.n_executed).sum::<u64>();
+        result.map_err(|(warp, trouble)| {
             let warp = &self.warps[warp];
             let pc = trouble.pc.unwrap_or(warp.pc);
             let thread = launch.thread(warp.index * 32 + trouble.lane);
             let fault = fault(launch, self.memory.block, thread, pc, &trouble);
             Box::new(Stopped { fault })
         })
+    }
+
+    /// Instructions run so far, counted once a warp.
+    pub(crate) fn n_executed(&self) -> u64 {
+        self.n_executed
     }
 
     fn start(&mut self, launch: &Launch<'_>, linear: u64) {

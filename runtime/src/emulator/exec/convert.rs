@@ -7,7 +7,7 @@ use super::super::program::{
     AnySrc, Compare, CompareType, Conversion, Dst, FloatType, IntType, Op, Rounding, Src,
 };
 use super::integer::combine;
-use super::registers::{LANES, Row};
+use super::registers::{Row, row_of};
 use super::rounding::{
     NAN16, TF32, direct_f64, flush, from_half, integer_to_odd, to_f32, to_half, to_integral,
 };
@@ -58,7 +58,7 @@ impl Row<'_> {
             }
             _ => {
                 let values = self.registers.any(self.constants, a);
-                let results = values.map(|bits| convert(conversion, bits));
+                let results = row_of(|lane| convert(conversion, values[lane]));
                 self.registers.set_any(dst, self.mask, &results);
             }
         }
@@ -85,7 +85,7 @@ impl Row<'_> {
                     holds = combine(op, holds, self.registers.predicate(p));
                 }
                 let yes = if float { 1.0f32.to_bits() } else { u32::MAX };
-                self.put(dst, lanes_of(holds).map(|set| if set { yes } else { 0 }));
+                self.put(dst, row_of(|lane| if holds >> lane & 1 != 0 { yes } else { 0 }));
             }
             Op::Selp { wide, dst, a, b, p } => {
                 let chosen = self.registers.predicate(p);
@@ -113,16 +113,10 @@ impl Row<'_> {
     fn select(&mut self, wide: bool, dst: u32, a: Src, b: Src, chosen: u32) {
         if wide {
             let (a, b) = (self.get::<u64>(a), self.get::<u64>(b));
-            self.put(
-                dst,
-                std::array::from_fn(|lane| if chosen >> lane & 1 != 0 { a[lane] } else { b[lane] }),
-            );
+            self.put(dst, row_of(|lane| if chosen >> lane & 1 != 0 { a[lane] } else { b[lane] }));
         } else {
             let (a, b) = (self.get::<u32>(a), self.get::<u32>(b));
-            self.put(
-                dst,
-                std::array::from_fn(|lane| if chosen >> lane & 1 != 0 { a[lane] } else { b[lane] }),
-            );
+            self.put(dst, row_of(|lane| if chosen >> lane & 1 != 0 { a[lane] } else { b[lane] }));
         }
     }
 
@@ -168,11 +162,6 @@ impl Row<'_> {
             _ => self.test2(a, b, |a: T, b: T| a >= b),
         }
     }
-}
-
-/// The lanes of a mask.
-pub(super) fn lanes_of(mask: u32) -> [bool; LANES] {
-    std::array::from_fn(|lane| mask >> lane & 1 != 0)
 }
 
 fn widen(value: f32) -> f32 {

@@ -2,7 +2,7 @@
 
 use super::super::program::{FloatMode, FloatOp1, FloatOp2, Op, Rounding, Slot, Src, TestClass};
 use super::approx::{self, Approximation};
-use super::registers::{LANES, Row};
+use super::registers::{LANES, Row, row_of};
 use super::rounding::{NAN32, NAN64, add_to_odd, flush, to_f32, to_odd};
 
 impl Row<'_> {
@@ -268,11 +268,11 @@ fn fma_lanes(a: &[f32; LANES], b: &[f32; LANES], c: &[f32; LANES]) -> [f32; LANE
         // SAFETY: the processor has both features.
         return unsafe { fma_lanes_avx2(a, b, c) };
     }
-    std::array::from_fn(|lane| canonical(a[lane].mul_add(b[lane], c[lane])))
+    row_of(|lane| canonical(a[lane].mul_add(b[lane], c[lane])))
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 fn fma_lanes_avx2(a: &[f32; LANES], b: &[f32; LANES], c: &[f32; LANES]) -> [f32; LANES] {
-    std::array::from_fn(|lane| canonical(a[lane].mul_add(b[lane], c[lane])))
+    row_of(|lane| canonical(a[lane].mul_add(b[lane], c[lane])))
 }

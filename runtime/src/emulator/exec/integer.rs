@@ -3,7 +3,7 @@
 use super::super::program::{
     AnySrc, BoolOp, CountOp, IntOp1, IntOp2, IntOp3, IntType, Op, Slot, Src,
 };
-use super::registers::{LANES, Lane, Row};
+use super::registers::{LANES, Lane, Row, row_of};
 
 /// Integer arithmetic that the instructions need beyond Rust's operators.
 pub(super) trait Integer: Lane + Ord {
@@ -264,7 +264,7 @@ impl Row<'_> {
     fn carry32(&mut self, subtract: bool, carry: u32, dst: Slot, a: Src, b: Src) -> u32 {
         let (a, b) = (self.get::<u32>(a), self.get::<u32>(b));
         let mut outgoing = 0;
-        let sums = std::array::from_fn::<u32, LANES, _>(|lane| {
+        let sums = row_of::<u32>(|lane| {
             let (sum, over) = if subtract {
                 a[lane].borrowing_sub_flag(b[lane], carry >> lane & 1 != 0)
             } else {
@@ -280,7 +280,7 @@ impl Row<'_> {
     fn carry64(&mut self, subtract: bool, carry: u32, dst: Slot, a: Src, b: Src) -> u32 {
         let (a, b) = (self.get::<u64>(a), self.get::<u64>(b));
         let mut outgoing = 0;
-        let sums = std::array::from_fn::<u64, LANES, _>(|lane| {
+        let sums = row_of::<u64>(|lane| {
             let (sum, over) = if subtract {
                 a[lane].borrowing_sub_flag(b[lane], carry >> lane & 1 != 0)
             } else {
@@ -382,7 +382,7 @@ impl Row<'_> {
         let values: Vec<[u64; LANES]> =
             parts.iter().map(|&part| self.registers.any(self.constants, part)).collect();
         let n_bits = if wide { 64 } else { 32 };
-        let results: [u64; LANES] = std::array::from_fn(|lane| {
+        let results: [u64; LANES] = row_of(|lane| {
             let (field, base) = (values[0][lane], values[1][lane]);
             let (position, length) = (values[2][lane] & 0xff, values[3][lane] & 0xff);
             if length == 0 || position >= n_bits {
@@ -395,7 +395,7 @@ impl Row<'_> {
         if wide {
             self.put(dst, results);
         } else {
-            self.put(dst, results.map(|value| value as u32));
+            self.put(dst, row_of(|lane| results[lane] as u32));
         }
     }
 }

@@ -1,16 +1,22 @@
 //! Runs decoded kernels, a warp at a time.
 
 mod approx;
+mod async_copy;
 mod atomic;
 mod block;
 mod collective;
+mod control;
 mod convert;
 mod float;
+mod global;
 mod half;
 mod integer;
+mod local;
 mod memory;
 mod registers;
 mod rounding;
+mod shared;
+mod special;
 mod warp;
 
 pub use approx::Approximation;

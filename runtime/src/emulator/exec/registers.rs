@@ -56,7 +56,7 @@ impl Registers {
     #[inline]
     pub(crate) fn any(&self, constants: &[u64], source: AnySrc) -> [u64; LANES] {
         match source {
-            AnySrc::Word(src) => self.words(constants, src).map(u64::from),
+            AnySrc::Word(src) => widen(&self.words(constants, src)),
             AnySrc::Wide(src) => self.wides(constants, src),
         }
     }
@@ -77,8 +77,10 @@ impl Registers {
     #[inline]
     pub(crate) fn set_any(&mut self, dst: Dst, mask: u32, values: &[u64; LANES]) {
         match dst {
-            Dst::Half(slot) => self.set_words(slot, mask, &values.map(|v| v as u32 & 0xffff)),
-            Dst::Word(slot) => self.set_words(slot, mask, &values.map(|v| v as u32)),
+            Dst::Half(slot) => {
+                self.set_words(slot, mask, &row_of(|lane| values[lane] as u32 & 0xffff))
+            }
+            Dst::Word(slot) => self.set_words(slot, mask, &row_of(|lane| values[lane] as u32)),
             Dst::Wide(slot) => self.set_wides(slot, mask, values),
             Dst::Sink => {}
         }
@@ -219,21 +221,29 @@ pub(crate) struct Row<'a> {
 impl Row<'_> {
     /// Reads a source.
     #[inline(always)]
-    pub(crate) fn get<T: Lane>(&self, source: Src) -> [T; LANES] {
-        T::Bits::read(self.registers, self.constants, source).map(T::from_bits)
+    pub(crate) fn get<T: Lane + Default>(&self, source: Src) -> [T; LANES] {
+        let bits = self.bits::<T>(source);
+        row_of(|lane| T::from_bits(bits[lane]))
     }
 
     /// Writes a result.
     #[inline(always)]
     pub(crate) fn put<T: Lane>(&mut self, dst: Slot, values: [T; LANES]) {
-        T::Bits::write(self.registers, dst, self.mask, &values.map(T::to_bits));
+        let bits = row_of(|lane| values[lane].to_bits());
+        T::Bits::write(self.registers, dst, self.mask, &bits);
+    }
+
+    #[inline(always)]
+    fn bits<T: Lane>(&self, source: Src) -> [T::Bits; LANES] {
+        T::Bits::read(self.registers, self.constants, source)
     }
 
     /// `dst = f(a)` in each lane.
     #[inline(always)]
     pub(crate) fn map1<T: Lane, R: Lane>(&mut self, dst: Slot, a: Src, f: impl Fn(T) -> R) {
-        let a = self.get::<T>(a);
-        self.put(dst, a.map(f));
+        let a = self.bits::<T>(a);
+        let result = row_of(|lane| f(T::from_bits(a[lane])).to_bits());
+        R::Bits::write(self.registers, dst, self.mask, &result);
     }
 
     /// `dst = f(a, b)` in each lane.
@@ -245,8 +255,9 @@ impl Row<'_> {
         b: Src,
         f: impl Fn(A, B) -> R,
     ) {
-        let (a, b) = (self.get::<A>(a), self.get::<B>(b));
-        self.put(dst, std::array::from_fn(|lane| f(a[lane], b[lane])));
+        let (a, b) = (self.bits::<A>(a), self.bits::<B>(b));
+        let result = row_of(|lane| f(A::from_bits(a[lane]), B::from_bits(b[lane])).to_bits());
+        R::Bits::write(self.registers, dst, self.mask, &result);
     }
 
     /// `dst = f(a, b, c)` in each lane.
@@ -257,14 +268,36 @@ impl Row<'_> {
         (a, b, c): (Src, Src, Src),
         f: impl Fn(A, B, C) -> R,
     ) {
-        let (a, b, c) = (self.get::<A>(a), self.get::<B>(b), self.get::<C>(c));
-        self.put(dst, std::array::from_fn(|lane| f(a[lane], b[lane], c[lane])));
+        let (a, b, c) = (self.bits::<A>(a), self.bits::<B>(b), self.bits::<C>(c));
+        let result = row_of(|lane| {
+            f(A::from_bits(a[lane]), B::from_bits(b[lane]), C::from_bits(c[lane])).to_bits()
+        });
+        R::Bits::write(self.registers, dst, self.mask, &result);
     }
 
     /// The lanes in which `f(a, b)` holds, as a mask.
     #[inline(always)]
     pub(crate) fn test2<T: Lane>(&self, a: Src, b: Src, f: impl Fn(T, T) -> bool) -> u32 {
-        let (a, b) = (self.get::<T>(a), self.get::<T>(b));
-        (0..LANES).fold(0, |mask, lane| mask | u32::from(f(a[lane], b[lane])) << lane)
+        let (a, b) = (self.bits::<T>(a), self.bits::<T>(b));
+        let mut mask = 0;
+        for lane in 0..LANES {
+            mask |= u32::from(f(T::from_bits(a[lane]), T::from_bits(b[lane]))) << lane;
+        }
+        mask
     }
+}
+
+/// A row made lane by lane. (`std::array::from_fn` and `map` do not become plain loops here.)
+#[inline(always)]
+pub(crate) fn row_of<T: Copy + Default>(mut f: impl FnMut(usize) -> T) -> [T; LANES] {
+    let mut row = [T::default(); LANES];
+    for (lane, value) in row.iter_mut().enumerate() {
+        *value = f(lane);
+    }
+    row
+}
+
+#[inline(always)]
+fn widen(row: &[u32; LANES]) -> [u64; LANES] {
+    row_of(|lane| u64::from(row[lane]))
 }

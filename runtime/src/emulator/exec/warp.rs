@@ -5,11 +5,11 @@
 //! by a compiler that is where paths meet again. A group that comes to a barrier or another
 //! instruction of the whole warp without all lanes named there is parked until they come.
 
-use super::super::program::{BarrierAction, Inst, Op, PredSrc, Program, Special, Src};
+use super::super::program::{BarrierAction, Inst, Op, PredSrc, Program, RegisterCheck};
+use super::async_copy::AsyncCopies;
 use super::block::BlockMemory;
-use super::memory::AsyncCopies;
-use super::registers::{LANES, Registers, Row};
-use super::{Launch, Trouble, lanes};
+use super::registers::{LANES, Registers, Row, row_of};
+use super::{Launch, Trouble};
 use crate::error::FaultKind;
 
 /// Instructions that a warp runs before the others get a turn.
@@ -60,15 +60,15 @@ pub(crate) struct Warp {
     pub(crate) n_executed: u64,
     carry: u32,
     /// Where each lane that is not active is.
-    lane_pc: [u32; LANES],
+    pub(super) lane_pc: [u32; LANES],
     /// Lanes that can run.
-    waiting: u32,
+    pub(super) waiting: u32,
     /// Lanes that stand at an instruction which needs more lanes.
-    parked: u32,
+    pub(super) parked: u32,
     /// Lanes that may exit although others of the warp are parked at a barrier.
-    excused: u32,
+    pub(super) excused: u32,
     /// The least program counter of waiting and parked lanes.
-    next_meet: u32,
+    pub(super) next_meet: u32,
     /// Lanes that have written each tracked register.
     initialised: Vec<u32>,
 }
@@ -215,7 +215,7 @@ impl Warp {
                 let whole = row.registers.any(constants, a);
                 for (i, &part) in program.results(parts).iter().enumerate() {
                     let shift = i as u32 * u32::from(part_bits);
-                    row.registers.set_any(part, mask, &whole.map(|bits| bits >> shift));
+                    row.registers.set_any(part, mask, &row_of(|lane| whole[lane] >> shift));
                 }
             }
             Op::Bfi { wide, dst, parts } => row.bfi(wide, dst, program.sources(parts)),
@@ -236,119 +236,17 @@ impl Warp {
         Ok(true)
     }
 
-    /// Runs an instruction that concerns the warp's course or several lanes; moves the program
-    /// counter.
-    fn control(
-        &mut self,
-        inst: &Inst,
-        mask: u32,
-        memory: &mut BlockMemory,
-        launch: &Launch<'_>,
-    ) -> Result<Option<Stop>, Box<Trouble>> {
-        let program = launch.program;
-        match inst.op {
-            Op::Branch { target } => {
-                if mask == self.active {
-                    self.pc = target;
-                } else {
-                    self.leave(mask, target);
-                    self.pc += 1;
-                }
-            }
-            Op::BranchIndexed { index, targets } => {
-                let index = self.registers.words(&program.constants, index);
-                let targets = program.branch_targets(targets);
-                for lane in lanes(mask) {
-                    let Some(&target) = targets.get(index[lane as usize] as usize) else {
-                        let detail = format!(
-                            "index {} into {} branch targets",
-                            index[lane as usize],
-                            targets.len()
-                        );
-                        return Err(Trouble::new(FaultKind::InvalidOperand, lane, detail));
-                    };
-                    self.leave(1 << lane, target);
-                }
-                self.pc += 1;
-            }
-            Op::Exit => self.exit(mask, program)?,
-            Op::Trap => {
-                let lane = mask.trailing_zeros();
-                return Err(Trouble::new(FaultKind::Trap, lane, "the kernel gave up"));
-            }
-            Op::Barrier { id, n_threads, action } => {
-                return self.barrier(id, n_threads, action, mask, memory, launch);
-            }
-            Op::WarpSync { members } => {
-                if self.gather(members, mask, program)? {
-                    memory.shadow.synchronise_warp(self.index);
-                    self.pc += 1;
-                }
-            }
-            _ => {
-                if self.collective(&inst.op, mask, program)? {
-                    self.pc += 1;
-                }
-            }
-        }
-        Ok(None)
-    }
-
-    fn special(&self, which: Special, memory: &BlockMemory, launch: &Launch<'_>) -> [u64; LANES] {
-        let config = &launch.config;
-        let block = memory.block;
-        let uniform = |value: u32| [u64::from(value); LANES];
-        let lane = |f: fn(u32) -> u32| std::array::from_fn(|lane| u64::from(f(lane as u32)));
-        let clusters = |axis: usize| (block[axis] / config.cluster[axis], config.cluster[axis]);
-        match which {
-            Special::Tid(axis) => std::array::from_fn(|lane| {
-                let thread = launch.thread(self.index * 32 + lane as u32);
-                u64::from(thread[usize::from(axis)])
-            }),
-            Special::Ntid(axis) => uniform(config.block[usize::from(axis)]),
-            Special::Ctaid(axis) => uniform(block[usize::from(axis)]),
-            Special::Nctaid(axis) => uniform(config.grid[usize::from(axis)]),
-            Special::ClusterCtaid(axis) => {
-                uniform(block[usize::from(axis)] % config.cluster[usize::from(axis)])
-            }
-            Special::ClusterNctaid(axis) => uniform(config.cluster[usize::from(axis)]),
-            Special::Clusterid(axis) => uniform(clusters(usize::from(axis)).0),
-            Special::Nclusterid(axis) => {
-                let axis = usize::from(axis);
-                uniform(config.grid[axis] / config.cluster[axis])
-            }
-            Special::ClusterCtarank => {
-                let inside = |axis: usize| block[axis] % config.cluster[axis];
-                let row = inside(2) * config.cluster[1] + inside(1);
-                uniform(row * config.cluster[0] + inside(0))
-            }
-            Special::ClusterNctarank => uniform(config.cluster.iter().product()),
-            Special::Laneid => lane(|lane| lane),
-            Special::Warpid => uniform(self.index),
-            Special::Nwarpid => uniform(launch.n_threads().div_ceil(32)),
-            Special::Zero => uniform(0),
-            Special::Nsmid => uniform(launch.n_multiprocessors),
-            Special::LanemaskEq => lane(|lane| 1 << lane),
-            Special::LanemaskLe => lane(|lane| u32::MAX >> (31 - lane)),
-            Special::LanemaskLt => lane(|lane| (1 << lane) - 1),
-            Special::LanemaskGe => lane(|lane| u32::MAX << lane),
-            Special::LanemaskGt => lane(|lane| (u32::MAX << lane) << 1),
-            Special::Clock => [self.n_executed; LANES],
-            Special::DynamicSharedBytes => uniform(config.shared_bytes),
-            Special::TotalSharedBytes => {
-                uniform(config.shared_bytes + launch.program.static_shared_bytes)
-            }
-        }
-    }
-
     #[cold]
     fn check_registers(&mut self, program: &Program, mask: u32) -> Result<(), Box<Trouble>> {
         let checks = &program.register_checks;
         let Ok(index) = checks.binary_search_by_key(&self.pc, |check| check.pc) else {
             return Ok(());
         };
-        for &register in &checks[index].reads {
-            let missing = mask & !self.initialised[register as usize];
+        let RegisterCheck { reads, guard, writes, .. } = &checks[index];
+        for &register in reads {
+            // The guard is read in all lanes, the operands where it holds.
+            let reading = if *guard == Some(register) { self.active } else { mask };
+            let missing = reading & !self.initialised[register as usize];
             if missing != 0 {
                 let name = &program.tracked_registers[register as usize];
                 let detail = format!("register `{name}` has not been written");
@@ -356,212 +254,8 @@ impl Warp {
                 return Err(Trouble::new(FaultKind::Uninitialised, lane, detail));
             }
         }
-        for &register in &checks[index].writes {
+        for &register in writes {
             self.initialised[register as usize] |= mask;
-        }
-        Ok(())
-    }
-
-    /// Sends active lanes to wait somewhere else.
-    fn leave(&mut self, mask: u32, pc: u32) {
-        for lane in lanes(mask) {
-            self.lane_pc[lane as usize] = pc;
-        }
-        self.active &= !mask;
-        self.waiting |= mask;
-        self.next_meet = self.next_meet.min(pc);
-    }
-
-    /// Takes in lanes that wait here, or lets those run that are behind.
-    #[cold]
-    fn meet(&mut self) {
-        let here = self.pc;
-        let least = lanes(self.waiting).map(|lane| self.lane_pc[lane as usize]).min();
-        if let Some(least) = least
-            && least < here
-        {
-            self.leave(self.active, here);
-            self.pc = least;
-        }
-        let at_pc = self.lanes_at(self.waiting | self.parked, self.pc);
-        self.active |= at_pc;
-        self.waiting &= !at_pc;
-        self.parked &= !at_pc;
-        self.find_next_meet();
-    }
-
-    fn lanes_at(&self, mask: u32, pc: u32) -> u32 {
-        lanes(mask)
-            .filter(|&lane| self.lane_pc[lane as usize] == pc)
-            .fold(0, |found, lane| found | 1 << lane)
-    }
-
-    fn find_next_meet(&mut self) {
-        let others = self.waiting | self.parked;
-        self.next_meet =
-            lanes(others).map(|lane| self.lane_pc[lane as usize]).min().unwrap_or(u32::MAX);
-    }
-
-    /// Makes waiting lanes active; false when all lanes have exited.
-    fn resume(&mut self, program: &Program) -> Result<bool, Box<Trouble>> {
-        if self.live == 0 {
-            return Ok(false);
-        }
-        if self.waiting == 0 {
-            return Err(self.stuck(program));
-        }
-        let least = lanes(self.waiting).map(|lane| self.lane_pc[lane as usize]).min();
-        self.pc = least.unwrap_or(0);
-        self.active = self.lanes_at(self.waiting | self.parked, self.pc);
-        self.waiting &= !self.active;
-        self.parked &= !self.active;
-        self.find_next_meet();
-        Ok(true)
-    }
-
-    /// All lanes are parked, at different instructions.
-    fn stuck(&self, program: &Program) -> Box<Trouble> {
-        let lane = self.parked.trailing_zeros();
-        let pc = self.lane_pc[lane as usize];
-        let others = self.parked & !self.lanes_at(self.parked, pc);
-        let detail = match others {
-            0 => "lanes named in the mask never come here".to_owned(),
-            others => {
-                let other = others.trailing_zeros();
-                let line = program.code[self.lane_pc[other as usize] as usize].line;
-                format!("lane {other} of the same warp waits at line {line} instead")
-            }
-        };
-        Trouble::at(FaultKind::DivergentBarrier, lane, pc, detail)
-    }
-
-    fn exit(&mut self, mask: u32, program: &Program) -> Result<(), Box<Trouble>> {
-        let unexcused = mask & !self.excused;
-        let at_barrier = lanes(self.parked).find(|&lane| {
-            let pc = self.lane_pc[lane as usize];
-            matches!(program.code[pc as usize].op, Op::Barrier { .. })
-        });
-        if let Some(lane) = at_barrier
-            && unexcused != 0
-        {
-            let pc = self.lane_pc[lane as usize];
-            let gone = unexcused.trailing_zeros();
-            let detail = format!("lane {gone} of the same warp exits without coming here");
-            return Err(Trouble::at(FaultKind::DivergentBarrier, lane, pc, detail));
-        }
-        self.live &= !mask;
-        self.active &= !mask;
-        // Those that wait for exited lanes need not any more.
-        self.waiting |= self.parked;
-        self.parked = 0;
-        if self.active != 0 {
-            self.pc += 1;
-        }
-        self.find_next_meet();
-        Ok(())
-    }
-
-    /// Parks the lanes of `mask` here; the other active ones go on behind the instruction.
-    fn park(&mut self, mask: u32) {
-        let here = self.pc;
-        let rest = self.active & !mask;
-        self.leave(mask, here);
-        self.waiting &= !mask;
-        self.parked |= mask;
-        if rest != 0 {
-            self.leave(rest, here + 1);
-        }
-        self.active = 0;
-        self.find_next_meet();
-    }
-
-    /// Whether all lanes that `members` names are here; parks those that are if not.
-    pub(super) fn gather(
-        &mut self,
-        members: Src,
-        mask: u32,
-        program: &Program,
-    ) -> Result<bool, Box<Trouble>> {
-        let members = self.registers.words(&program.constants, members);
-        let first = mask.trailing_zeros();
-        let named = members[first as usize];
-        for lane in lanes(mask) {
-            if members[lane as usize] >> lane & 1 == 0 {
-                let detail =
-                    format!("the mask {:#010x} leaves out its own lane", members[lane as usize]);
-                return Err(Trouble::new(FaultKind::InvalidOperand, lane, detail));
-            }
-            if members[lane as usize] != named {
-                let detail = format!(
-                    "the mask is {:#010x} here and {named:#010x} in lane {first}",
-                    members[lane as usize]
-                );
-                return Err(Trouble::new(FaultKind::InvalidOperand, lane, detail));
-            }
-        }
-        if named & self.live & !mask != 0 {
-            self.park(mask);
-            return Ok(false);
-        }
-        Ok(true)
-    }
-
-    fn barrier(
-        &mut self,
-        id: Src,
-        n_threads: Option<Src>,
-        action: BarrierAction,
-        mask: u32,
-        memory: &mut BlockMemory,
-        launch: &Launch<'_>,
-    ) -> Result<Option<Stop>, Box<Trouble>> {
-        let missing = self.live & !mask;
-        if missing != 0 {
-            self.excuse(missing, mask, memory, launch.program)?;
-            self.park(mask);
-            return Ok(None);
-        }
-        let constants = &launch.program.constants;
-        let lane = mask.trailing_zeros();
-        let id = self.registers.words(constants, id)[lane as usize];
-        let n_threads = n_threads.map(|n| self.registers.words(constants, n)[lane as usize]);
-        if id > 15 || n_threads.is_some_and(|n| n == 0 || !n.is_multiple_of(32)) {
-            let detail = format!("barrier {id} with {n_threads:?} threads");
-            return Err(Trouble::new(FaultKind::InvalidOperand, lane, detail));
-        }
-        let predicate = match action {
-            BarrierAction::Popc(_, p) | BarrierAction::Combine(_, _, p) => {
-                self.registers.predicate(p)
-            }
-            _ => 0,
-        };
-        Ok(Some(Stop::Barrier(Arrival { id, n_threads, mask, action, predicate })))
-    }
-
-    /// Lanes that are missing at a barrier must be able to come to it, or be about to exit.
-    fn excuse(
-        &mut self,
-        missing: u32,
-        mask: u32,
-        memory: &mut BlockMemory,
-        program: &Program,
-    ) -> Result<(), Box<Trouble>> {
-        for lane in lanes(missing) {
-            let pc = if self.active >> lane & 1 != 0 {
-                self.pc + 1
-            } else {
-                self.lane_pc[lane as usize]
-            };
-            if matches!(program.code[pc as usize].op, Op::Exit) {
-                self.excused |= 1 << lane;
-            } else if !memory.reaches(program, pc, self.pc) {
-                let line = program.code[pc as usize].line;
-                let detail = format!(
-                    "lane {lane} of the same warp is at line {line} and cannot come here any more"
-                );
-                let first = mask.trailing_zeros();
-                return Err(Trouble::new(FaultKind::DivergentBarrier, first, detail));
-            }
         }
         Ok(())
     }

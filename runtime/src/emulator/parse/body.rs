@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
+use super::cursor::Cursor;
 use super::lexer::TokenKind;
-use super::module::{Cursor, Kernel};
+use super::module::Kernel;
 use super::{ParseResult, Type};
 
 /// A register of a kernel: an index into [`Kernel::registers`].

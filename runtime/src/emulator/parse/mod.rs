@@ -1,6 +1,7 @@
 //! Reads PTX text into a syntax tree with resolved registers.
 
 mod body;
+mod cursor;
 mod lexer;
 mod module;
 mod types;
