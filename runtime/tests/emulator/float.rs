@@ -242,8 +242,8 @@ fn double_precision() {
     check("rcp.rn.f64 %y, %x0;", &[64], 64, &rows, |r| to_bits(1.0 / g(r[0])));
 }
 
-/// The NaN of double-precision arithmetic.
-const NAN64: u64 = 0x7fff_ffff_ffff_ffff;
+/// The NaN of double-precision arithmetic, `CUDART_NAN` in CUDA's headers.
+const NAN64: u64 = 0xfff8_0000_0000_0000;
 
 /// Approximate instructions with their exact functions and the bounds of the PTX ISA:
 /// relative error, absolute error.

@@ -15,10 +15,6 @@ pub enum Arg<'a> {
     InOut(&'a [u8]),
     /// A number.
     I32(i32),
-    /// A number.
-    I64(i64),
-    /// A number.
-    F32(f32),
     /// Bytes by value.
     Bytes(&'a [u8]),
 }
@@ -54,8 +50,6 @@ pub fn run(
                 KernelArg::Pointer(outputs[outputs.len() - 1].address())
             }
             Arg::I32(value) => KernelArg::I32(*value),
-            Arg::I64(value) => KernelArg::I64(*value),
-            Arg::F32(value) => KernelArg::F32(*value),
             Arg::Bytes(bytes) => KernelArg::Bytes { bytes: bytes.to_vec(), align: 64 },
         });
     }

@@ -90,7 +90,7 @@ fn settle(exact: f64, bound: Bound, operands: u64, approximation: Approximation)
     }
     let error = exact.abs() * bound.relative + bound.absolute;
     // Rounding may add half a unit in the last place, so stay that much inside.
-    let room = (error - exact.abs() * (-25.0f64).exp2()).max(0.0);
+    let room = (error - exact.abs() * (-24.0f64).exp2()).max(0.0);
     (exact + direction(operands, approximation) * room) as f32
 }
 

@@ -199,12 +199,15 @@ fn finish(exact: f64, mode: FloatMode) -> f32 {
 
 #[inline(always)]
 fn canonical(value: f32) -> f32 {
-    if value.is_nan() { NAN32 } else { value }
+    // By bits, for what the compiler knows of NaN values does not include their bits.
+    let magnitude = value.to_bits() & !SIGN;
+    if magnitude > 0x7f80_0000 { NAN32 } else { value }
 }
 
 #[inline(always)]
 fn canonical64(value: f64) -> f64 {
-    if value.is_nan() { NAN64 } else { value }
+    let magnitude = value.to_bits() & !(1 << 63);
+    if magnitude > 0x7ff0_0000_0000_0000 { NAN64 } else { value }
 }
 
 /// `neg` and `abs` change the sign bit alone; NaN comes out canonical.

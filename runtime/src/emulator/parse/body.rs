@@ -249,6 +249,7 @@ impl Body<'_, '_> {
     }
 
     fn label(&mut self) -> ParseResult<()> {
+        let line = self.cursor.line();
         let name = self.cursor.word("a label")?.to_owned();
         self.cursor.expect(':')?;
         let key = (self.scope_id(), name);
@@ -266,7 +267,7 @@ impl Body<'_, '_> {
         let index = self.kernel.instructions.len() as u32;
         match self.kernel.labels.insert(key, index) {
             None => Ok(()),
-            Some(_) => self.cursor.error("this label is defined twice"),
+            Some(_) => Err(self.cursor.source.error(line, "this label is defined twice")),
         }
     }
 

@@ -120,6 +120,9 @@ impl Cursor<'_> {
             ".pragma" => self.pragma()?,
             ".visible" | ".weak" | ".common" | ".extern" => {
                 self.next();
+                if !matches!(self.peek(), TokenKind::Word(_)) {
+                    return self.expected("a declaration");
+                }
             }
             ".entry" => {
                 let kernel = self.kernel()?;
