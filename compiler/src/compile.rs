@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use fornax_bundle::BundleParts;
+use fornax_codegen::kernel::{Kernel, verify as verify_kernel};
 use fornax_codegen::{LoweredRegion, PtxModule, Target, emit_ptx, lower};
 use fornax_ir::plan::{MemoryPlan, Plan};
 use fornax_ir::verify::{verify, verify_plan};
@@ -103,8 +104,11 @@ pub fn compile_graph(
     observer(Stage::Fused, &graph.name, &|| plan.to_string());
 
     let lowered = lower_regions(&plan)?;
+    if options.verify {
+        verify_kernels(&lowered)?;
+    }
     for kernel in lowered.iter().flat_map(|region| &region.kernels) {
-        observer(Stage::Kernels, &kernel.name, &|| format!("{kernel:#?}"));
+        observer(Stage::Kernels, &kernel.name, &|| kernel.to_string());
     }
     let memory = plan_memory(&plan, &lowered);
 
@@ -184,6 +188,19 @@ fn check(
     if faults.is_empty() { Ok(()) } else { Err(Error::Verify { stage, faults: faults.join("\n") }) }
 }
 
+fn verify_kernels(lowered: &[LoweredRegion]) -> Result<(), Error> {
+    let faults = |kernel: &Kernel| {
+        let name = kernel.name.clone();
+        verify_kernel(kernel).into_iter().map(move |fault| format!("kernel `{name}`: {fault}"))
+    };
+    let faults: Vec<String> =
+        lowered.iter().flat_map(|region| &region.kernels).flat_map(faults).collect();
+    match faults.as_slice() {
+        [] => Ok(()),
+        _ => Err(Error::Verify { stage: "lowering", faults: faults.join("\n") }),
+    }
+}
+
 fn pass_error(error: PassError, graph: &Graph) -> Error {
     Error::Pass(match error {
         PassError::Op(diagnostic) => diagnostic.render(&graph.sources),
@@ -230,7 +247,7 @@ pub fn run_pass(path: &Path, text: &str, pass: &str) -> Result<String, Error> {
         "kernels" => {
             let lowered = lower_regions(&plan()?)?;
             let kernels = lowered.iter().flat_map(|region| &region.kernels);
-            Ok(kernels.map(|kernel| format!("{kernel:#?}")).collect::<Vec<_>>().join("\n"))
+            Ok(kernels.map(ToString::to_string).collect::<Vec<_>>().join("\n"))
         }
         other => Err(Error::Option {
             option: format!("--pass {other}"),

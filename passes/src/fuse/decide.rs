@@ -223,8 +223,8 @@ impl State<'_> {
     /// Whether a movement is read many times per element and each read costs much: several values to
     /// choose from (a concatenation), or functions to compute.
     fn is_costly_operand(&self, id: NodeId, inlined: &Inlined) -> bool {
-        let costly =
-            inlined.values.len() > MAX_REPEATED_VALUES || inlined.functions > MAX_REPEATED_FUNCTIONS;
+        let costly = inlined.values.len() > MAX_REPEATED_VALUES
+            || inlined.functions > MAX_REPEATED_FUNCTIONS;
         costly && self.distinct_uses(id).repeated
     }
 
