@@ -54,6 +54,17 @@ pub fn read_safetensors(path: &Path) -> Result<BTreeMap<String, Tensor>, Error> 
     fornax_bundle::archive::read_safetensors(&bytes.into()).map_err(|reason| invalid(path, reason))
 }
 
+/// Reads all tensors of a `.npz` or `.safetensors` file, by name.
+///
+/// # Errors
+/// As [`read_npy`].
+pub fn read_named(path: &Path) -> Result<BTreeMap<String, Tensor>, Error> {
+    match path.extension() {
+        Some(extension) if extension == "safetensors" => read_safetensors(path),
+        _ => read_npz(path),
+    }
+}
+
 /// Writes a `.npy` file; it appears under its name only when it is whole. bf16, which the format does
 /// not know, is widened to f32.
 ///

@@ -42,8 +42,9 @@ pub(crate) struct Args {
     /// The value of a symbolic dimension, as in batch=8 (repeatable)
     #[arg(long, value_name = "NAME=SIZE")]
     dim: Vec<String>,
-    /// Recorded inputs and outputs by name (.npz), instead of seeded inputs and the interpreter
-    #[arg(long, value_name = "FILE.npz")]
+    /// Recorded inputs and outputs by name (.npz or .safetensors), instead of seeded inputs and the
+    /// interpreter
+    #[arg(long, value_name = "FILE")]
     recorded: Vec<PathBuf>,
     /// Values of the weights that the bundle does not hold (.safetensors)
     #[arg(long)]
@@ -146,7 +147,7 @@ fn cases(args: &Args, loaded: &Loaded, options: &Options) -> Result<Vec<(String,
     args.recorded
         .iter()
         .map(|path| {
-            let tensors = tensors::read_npz(path)?;
+            let tensors = tensors::read_named(path)?;
             Ok((path.display().to_string(), Source::Recorded(path.clone(), tensors)))
         })
         .collect()
