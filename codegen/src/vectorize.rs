@@ -336,3 +336,136 @@ fn gcd(mut a: u64, mut b: u64) -> u64 {
 fn power_of_two_in(number: u64) -> u32 {
     if number == 0 { ALL } else { 1 << number.trailing_zeros().min(ALL.ilog2()) }
 }
+
+#[cfg(test)]
+mod tests {
+    use fornax_ir::DimRange;
+
+    use super::*;
+    use crate::kernel::KernelBuilder;
+
+    fn row(vector: u32) -> Layout {
+        Layout {
+            shape: vec![32 * vector],
+            registers: vec![Mode::new(0, vector, 1)],
+            threads: vec![Mode::new(0, 32, vector)],
+        }
+    }
+
+    /// The width of a load at the offset (and mask) that `build` makes from the position of each
+    /// element, a block's tile after another, and a size that `divisor` divides.
+    fn width(
+        dtype: DType,
+        divisor: i64,
+        build: impl Fn(&mut KernelBuilder, ValueId, ValueId) -> (ValueId, Option<ValueId>),
+    ) -> u32 {
+        let mut b = KernelBuilder::new("k", 32);
+        let array = b.global("x", dtype, false);
+        let size = b.scalar("n", DType::I32, DimRange { min: 0, max: 4096, divisor });
+        let layout = row(16);
+        let block = b.block_index(0);
+        let base = b.mul_int(block, layout.shape[0].into());
+        let at = b.coordinate(&layout, 0);
+        let at = b.add(base, at);
+        let (offset, mask) = build(&mut b, at, size);
+        b.load(array, offset, mask.map(|mask| (mask, Scalar::new(dtype, 0.0))), 1);
+        let mut kernel = b.finish();
+        vectorize(&mut kernel);
+        match kernel.body.0.last().map(|statement| &statement.instruction) {
+            Some(Instruction::Load { vector, .. }) => *vector,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn consecutive_offsets_are_read_at_once() {
+        assert_eq!(width(DType::F32, 1, |_, at, _| (at, None)), 4);
+        assert_eq!(width(DType::F16, 1, |_, at, _| (at, None)), 8);
+        assert_eq!(width(DType::I8, 1, |_, at, _| (at, None)), 16);
+        assert_eq!(width(DType::F32, 1, |b, at, _| (b.add_int(at, 2), None)), 2);
+        assert_eq!(width(DType::F32, 1, |b, at, _| (b.add_int(at, 1), None)), 1);
+        assert_eq!(width(DType::F32, 1, |b, at, _| (b.mul_int(at, 2), None)), 1);
+        assert_eq!(width(DType::F32, 6, |b, at, n| (b.add(at, n), None)), 2);
+        assert_eq!(width(DType::F32, 8, |b, at, n| (b.add(at, n), None)), 4);
+        assert_eq!(width(DType::F32, 8, |b, at, n| (b.sub(n, at), None)), 1);
+    }
+
+    #[test]
+    fn masks_are_equal_within_an_access() {
+        let below = |b: &mut KernelBuilder, at, n| (at, Some(b.lt(at, n)));
+        assert_eq!(width(DType::F32, 1, below), 1);
+        assert_eq!(width(DType::F32, 2, below), 2);
+        assert_eq!(width(DType::F32, 12, below), 4);
+        let from = |b: &mut KernelBuilder, at, n| (at, Some(b.binary(BinaryFn::Le, n, at)));
+        assert_eq!(width(DType::F32, 4, from), 4);
+        // `at <= n` and `n < at` change within a group even at multiples of its size.
+        let most = |b: &mut KernelBuilder, at, n| (at, Some(b.binary(BinaryFn::Le, at, n)));
+        assert_eq!(width(DType::F32, 4, most), 1);
+        let after = |b: &mut KernelBuilder, at, n| (at, Some(b.lt(n, at)));
+        assert_eq!(width(DType::F32, 4, after), 1);
+    }
+
+    #[test]
+    fn remainders_keep_runs_and_quotients_groups() {
+        let number = |b: &mut KernelBuilder, value| b.int(DType::U32, value);
+        let wrapped = |by: i64| {
+            move |b: &mut KernelBuilder, at, _| {
+                let (at, by) = (b.cast(DType::U32, at), number(b, by));
+                let at = b.binary(BinaryFn::Rem, at, by);
+                (b.cast(DType::I32, at), None)
+            }
+        };
+        assert_eq!(width(DType::F32, 1, wrapped(24)), 4);
+        assert_eq!(width(DType::F32, 1, wrapped(6)), 2);
+        assert_eq!(width(DType::F32, 1, wrapped(7)), 1);
+        let transposed = |by: i64| {
+            move |b: &mut KernelBuilder, at, _| {
+                let (unsigned, by) = (b.cast(DType::U32, at), number(b, by));
+                let row = b.binary(BinaryFn::Div, unsigned, by);
+                let row = b.cast(DType::I32, row);
+                let row = b.mul_int(row, 32);
+                (b.add(row, at), None)
+            }
+        };
+        assert_eq!(width(DType::F32, 1, transposed(8)), 4);
+        assert_eq!(width(DType::F32, 1, transposed(6)), 2);
+        assert_eq!(width(DType::F32, 1, transposed(3)), 1);
+    }
+
+    /// Facts against values: any claim must hold for each register.
+    #[test]
+    fn facts_of_layouts_hold() {
+        let layouts = [
+            row(4),
+            Layout {
+                shape: vec![16, 64],
+                registers: vec![Mode::new(1, 4, 1), Mode::new(0, 2, 8)],
+                threads: vec![Mode::new(1, 16, 4), Mode::new(0, 8, 1)],
+            },
+            Layout {
+                shape: vec![8, 16],
+                registers: vec![Mode::new(0, 2, 1), Mode::new(1, 4, 4), Mode::new(0, 4, 2)],
+                threads: vec![Mode::new(1, 4, 1), Mode::new(0, 8, 0)],
+            },
+        ];
+        for layout in layouts {
+            for dim in 0..layout.shape.len() {
+                let facts = coordinate(&layout, dim as u32);
+                for thread in 0..layout.thread_count() {
+                    let at = |register| {
+                        layout.register_coordinate(register)[dim]
+                            + layout.thread_coordinate(thread)[dim]
+                    };
+                    for register in 0..layout.register_count() {
+                        let first = register / facts.run * facts.run;
+                        assert_eq!(at(register), at(first) + register - first);
+                        if facts.divisor > 0 {
+                            assert_eq!(u64::from(at(first)) % facts.divisor, 0);
+                        }
+                        assert_eq!(at(register / facts.equal * facts.equal), at(register));
+                    }
+                }
+            }
+        }
+    }
+}

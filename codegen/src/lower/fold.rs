@@ -7,6 +7,7 @@ use fornax_ir::op::{
 use fornax_ir::{BinaryFn, DType, Dim, IndexExpr, NodeId, Scalar, ScalarExpr};
 
 use super::CodegenError;
+use super::adjacent::{is_adjacent, mapped_offset};
 use super::emit::Emitter;
 use super::index::{Index, IndexSpace, Mask};
 use super::pull::union;
@@ -165,6 +166,33 @@ impl Folding {
                 form.out.iter().map(|expr| space.compose(expr, &own, &[])).collect()
             }
         }
+    }
+
+    /// Whether adjacent results read adjacent elements, and the elements of one fold are not adjacent.
+    pub fn has_adjacent_results(&self, site: &Site<'_>) -> bool {
+        let mut space = IndexSpace::new(site.dims);
+        let outer = space.add_var(&self.outer.iter().product());
+        let inner = space.add_var(&self.inner.iter().product());
+        let mut axes = space.delinearize(&Index::var(outer), &self.outer);
+        axes.extend(space.delinearize(&Index::var(inner), &self.inner));
+        let offsets: Vec<Index> = match &self.elements {
+            Elements::Operand { operand, index, .. } => {
+                mapped_offset(site, &space, *operand, index, &axes).into_iter().collect()
+            }
+            Elements::Products { operands, maps, axes: order } => {
+                let own: Vec<Index> = order.iter().map(|&at| axes[at].clone()).collect();
+                let offset = |(&operand, map): (&NodeId, &OperandMap)| {
+                    mapped_offset(site, &space, operand, &map.index, &own)
+                };
+                operands.iter().zip(maps.iter()).filter_map(offset).collect()
+            }
+        };
+        // An operand that all results share, or that the fold does not run along, is small.
+        let involved =
+            |offset: &&Index| space.depends(offset, outer) && space.depends(offset, inner);
+        let mut involved = offsets.iter().filter(involved).peekable();
+        involved.peek().is_some()
+            && involved.all(|offset| is_adjacent(offset, outer) && !is_adjacent(offset, inner))
     }
 
     /// The accumulators' types.

@@ -127,13 +127,15 @@ fn finish(
     emitter.store_outputs(b, &index, mask)
 }
 
-/// The tile of blocks that fold `rows` results, each by `threads / rows` threads.
-fn rows_layout(threads: u32, rows: u32, vector: u32) -> Layout {
+/// The tile of blocks that fold `rows` results, each by `threads / rows` threads. `across`: adjacent
+/// threads take adjacent results, else adjacent elements of one.
+fn rows_layout(threads: u32, rows: u32, vector: u32, across: bool) -> Layout {
     let each = threads / rows;
+    let (results, elements) = ((0, rows, 1), (1, each, vector));
     Layout {
         shape: vec![rows, each * vector],
         registers: modes(&[(1, vector, 1)]),
-        threads: modes(&[(1, each, vector), (0, rows, 1)]),
+        threads: modes(&if across { [results, elements] } else { [elements, results] }),
     }
 }
 
@@ -146,19 +148,23 @@ struct Stretch<'d> {
     limit: &'d dyn Fn(Var) -> Condition,
 }
 
+/// Folds the element at a position into the accumulators, where the limits hold.
+type Element<'e, 'a> = dyn Fn(
+        &mut Emitter<'a>,
+        &mut KernelBuilder,
+        Var,
+        &Mask,
+        &[ValueId],
+    ) -> Result<Vec<ValueId>, CodegenError>
+    + 'e;
+
 /// Goes over a stretch with the tile's dimension 1: full widths first, then the rest with a limit.
 fn along_row<'a>(
     emitter: &mut Emitter<'a>,
     b: &mut KernelBuilder,
     stretch: &Stretch<'_>,
     sums: &[ValueId],
-    element: &dyn Fn(
-        &mut Emitter<'a>,
-        &mut KernelBuilder,
-        Var,
-        &Mask,
-        &[ValueId],
-    ) -> Result<Vec<ValueId>, CodegenError>,
+    element: &Element<'_, 'a>,
 ) -> Result<Vec<ValueId>, CodegenError> {
     let &Stretch { from, to, extent, limit } = stretch;
     let width = emitter.tile().shape[1];
@@ -194,7 +200,7 @@ pub(super) fn by_block(
     let folding = Folding::new(site, anchor)?;
     let total: Dim = folding.outer.iter().product();
     let length: Dim = folding.inner.iter().product();
-    let layout = rows_layout(threads, rows, vector);
+    let layout = rows_layout(threads, rows, vector, folding.has_adjacent_results(site));
     let (kernel, mut launch) = build_kernel(site, &site.kernel_name(""), threads, |emitter, b| {
         emitter.set_tile(&layout);
         let block = emitter.block(b);
@@ -253,7 +259,8 @@ pub(super) fn by_parts(
     })
 }
 
-/// The kernel that folds slice `block mod parts` of result `block div parts`.
+/// The kernel that folds slice `block mod parts` of each of a block's results. A block has one result,
+/// or a warp of adjacent ones where those read adjacent elements.
 fn fold_slices(
     site: &Site<'_>,
     folding: &Folding,
@@ -263,17 +270,24 @@ fn fold_slices(
 ) -> Result<(Kernel, Launch), CodegenError> {
     let total: Dim = folding.outer.iter().product();
     let length: Dim = folding.inner.iter().product();
-    let slices = &total * &Dim::constant(parts.into());
+    let across = folding.has_adjacent_results(site);
+    let rows = if across { WARP.min(threads) } else { 1 };
+    let parts = Dim::constant(parts.into());
+    let places = [total.ceil_div(&Dim::constant(rows.into())), parts.clone()];
+    let blocks: Dim = places.iter().product();
     let group = Dim::constant(vector.into());
-    let slice = length.ceil_div(&Dim::constant(parts.into())).ceil_div(&group) * &group;
-    let layout = rows_layout(threads, 1, vector);
+    let slice = length.ceil_div(&parts).ceil_div(&group) * &group;
+    let layout = rows_layout(threads, rows, vector, across);
     build_kernel(site, &site.kernel_name("_slices"), threads, |emitter, b| {
         emitter.set_tile(&layout);
         let block = emitter.block(b);
-        let block = Index::var(emitter.iterate(&slices, Some(block), None));
-        let place =
-            emitter.space.delinearize(&block, &[total.clone(), Dim::constant(parts.into())]);
-        let outer = emitter.space.delinearize(&place[0], &folding.outer);
+        let block = emitter.iterate(&blocks, Some(block), None);
+        let place = emitter.space.delinearize(&Index::var(block), &places);
+        let base = emitter.space.scale(&place[0], &Dim::constant(rows.into()));
+        let base = emitter.index(b, &base);
+        let row = emitter.iterate(&total, Some(base), Some(0));
+        let mask = tail(row, &total, rows.into());
+        let outer = emitter.space.delinearize(&Index::var(row), &folding.outer);
         let part = emitter.index(b, &place[1]);
         let (slice, end) = (emitter.size(b, &slice), emitter.size(b, &length));
         let from = b.mul(part, slice);
@@ -285,15 +299,17 @@ fn fold_slices(
         let sums = folding.initial(emitter, b);
         let sums = along_row(emitter, b, &stretch, &sums, &|emitter, b, at, limits, sums| {
             let inner = emitter.space.delinearize(&Index::var(at), &folding.inner);
-            folding.step(emitter, b, (&outer, &inner), (&Mask::new(), limits), sums)
+            folding.step(emitter, b, (&outer, &inner), (&mask, limits), sums)
         })?;
         let sums = folding.reduce_tile(b, 1, &sums);
         emitter.set_tile(&layout.dropped(1));
+        let sizes = [total.clone(), parts.clone()];
+        let offset = emitter.space.linearize(&[Index::var(row), place[1].clone()], &sizes);
         for (number, (sum, dtype)) in sums.into_iter().zip(folding.accumulators()).enumerate() {
             let memory = emitter.array(b, Array::WorkspaceOut(number, dtype));
-            emitter.store(b, memory, &block, sum, &Mask::new());
+            emitter.store(b, memory, &offset, sum, &mask);
         }
-        Ok(slices.clone())
+        Ok(blocks.clone())
     })
 }
 
@@ -307,7 +323,7 @@ fn fold_parts(
     let total: Dim = folding.outer.iter().product();
     let count = Dim::constant(parts.into());
     let threads = threads.min(parts.next_power_of_two().max(WARP));
-    let layout = rows_layout(threads, 1, 1);
+    let layout = rows_layout(threads, 1, 1, false);
     build_kernel(site, &site.kernel_name("_parts"), threads, |emitter, b| {
         emitter.set_tile(&layout);
         let block = emitter.block(b);

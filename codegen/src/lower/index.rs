@@ -254,6 +254,11 @@ impl<'a> IndexSpace<'a> {
         vars.iter().any(|var| matches!(self.vars[var.0 as usize].bounds, (None, None)))
     }
 
+    /// Whether an index depends on a variable.
+    pub fn depends(&self, index: &Index, var: Var) -> bool {
+        self.vars_of(std::iter::once(index)).contains(&var)
+    }
+
     /// Those conditions of a mask that decide whether an index is valid: the ones that share a variable
     /// with it, directly or through one another, and those without variables. The others hold or fail
     /// whatever the index is, so an access at the index is in bounds without them.

@@ -5,6 +5,7 @@
 //! at the index its class maps to. So what stands before the anchor (the prologue), after it (the
 //! epilogue) and beside it needs no code of its own.
 
+mod adjacent;
 mod emit;
 mod fold;
 mod fold_kernels;

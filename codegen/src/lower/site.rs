@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fornax_ir::op::{OpClass, OpCtx, SourceKind};
+use fornax_ir::op::{OpClass, OpCtx};
 use fornax_ir::plan::Region;
 use fornax_ir::{Dim, DimRange, Graph, NodeId, ScalarExpr, SourceMap, Symbol, Type};
 
@@ -182,11 +182,6 @@ impl<'a> Site<'a> {
             }
         }
         live
-    }
-
-    /// Whether a node is an operand of the region.
-    pub fn is_input(&self, node: NodeId) -> bool {
-        matches!(self.body.node(node).op.class(), OpClass::Source(SourceKind::Input))
     }
 }
 

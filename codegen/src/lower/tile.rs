@@ -5,12 +5,13 @@
 //! `K x N`. Operands are pulled element by element where the group's positions map to, so convolution is
 //! implicit GEMM and whatever stands before an operand is computed as its tile is filled.
 
-use fornax_ir::op::{AxisRole, ContractionForm, OpClass, OpCtx, OperandMap};
+use fornax_ir::op::{AxisRole, ContractionForm, OpCtx, OperandMap};
 use fornax_ir::{BinaryFn, DType, Dim, NodeId, Scalar};
 
+use super::adjacent::{is_adjacent, mapped_offset};
 use super::emit::{Emitter, build_kernel};
 use super::fold::axis_order;
-use super::index::{Condition, Index, IndexSpace, Mask, Var};
+use super::index::{Condition, Index, IndexSpace, Mask};
 use super::pointwise::{modes, tail, within_extent};
 use super::site::Site;
 use super::{CodegenError, LoweredRegion, single};
@@ -212,15 +213,8 @@ impl<'a> Product<'a> {
         let inner = space.add_var(&self.inner.extent);
         let positions = [(group, Index::var(own)), (&self.inner, Index::var(inner))];
         let axes = self.axes(&space, &batch, &positions);
-        let index: Option<Vec<Index>> = map
-            .index
-            .iter()
-            .map(|expr| (!expr.has_elements()).then(|| space.compose(expr, &axes, &[])))
-            .collect();
-        let offset = index.and_then(|index| memory_offset(self.site, &space, operand, &index));
-        let adjacent = |var: Var| {
-            offset.as_ref().is_some_and(|offset| offset.step(var).is_some_and(|step| step.is(1)))
-        };
+        let offset = mapped_offset(self.site, &space, operand, &map.index, &axes);
+        let adjacent = |var| offset.as_ref().is_some_and(|offset| is_adjacent(offset, var));
         u32::from(!adjacent(own) && (adjacent(inner) || group.extent.is(1)))
     }
 
@@ -385,35 +379,5 @@ fn blocked(shape: [u32; 2], fast: u32, vector: u32, threads: u32) -> Layout {
             (slow, across / slow_threads, slow_threads),
         ]),
         threads: modes(&[(fast, fast_threads, vector), (slow, slow_threads, 1), (slow, extra, 0)]),
-    }
-}
-
-/// The offset in the region's operand behind a node, by which elements that are adjacent in memory are
-/// found; nothing when it is not known without loading.
-fn memory_offset(
-    site: &Site<'_>,
-    space: &IndexSpace<'_>,
-    node: NodeId,
-    index: &[Index],
-) -> Option<Index> {
-    let operands = site.body.operands(node);
-    if site.is_input(node) {
-        return Some(space.linearize(index, &site.body.ty(node).shape));
-    }
-    match site.body.node(node).op.class() {
-        OpClass::Pointwise(_) => operands
-            .iter()
-            .filter_map(|&operand| memory_offset(site, space, operand, index))
-            .max_by_key(|offset| offset.terms().len()),
-        OpClass::Movement(form) => {
-            let case = site.with_ctx(node, form).cases.into_iter().next()?;
-            let at: Option<Vec<Index>> = case
-                .index
-                .iter()
-                .map(|expr| (!expr.has_elements()).then(|| space.compose(expr, index, &[])))
-                .collect();
-            memory_offset(site, space, operands[case.operand], &at?)
-        }
-        _ => None,
     }
 }

@@ -88,7 +88,7 @@ fn element_types() {
         [DType::F64, DType::F16, DType::BF16, DType::I64, DType::I32, DType::I8, DType::U8];
     for dtype in dtypes {
         for op in ["reduce_sum", "reduce_max", "reduce_mean"] {
-            check(&[("N", 3), ("M", 48)], Fill::Small, &|body| {
+            check_with(&SCHEDULES[3..4], &[("N", 3), ("M", 48)], Fill::Small, &|body| {
                 let x = body.input(dtype, &["N", "M"]);
                 let result = body.add(op, axes(&[1], false), &[x]);
                 body.output(result);
@@ -139,7 +139,7 @@ fn windows_slide() {
     ] {
         for op in ["max_pool", "avg_pool"] {
             let sizes = [("N", 2), ("H", 9), ("W", 12)];
-            for include in [false, true] {
+            for include in [false, true].into_iter().take(if op == "avg_pool" { 2 } else { 1 }) {
                 check_window(&sizes, Fill::Signed, &|body| {
                     let x = body.input(DType::F32, &["N", "3", "H", "W"]);
                     let mut attrs = window(kernel, stride, pad, ceil);

@@ -2,6 +2,7 @@
 
 mod fold;
 mod harness;
+mod legality;
 mod pointwise;
 mod scan;
 mod tile;

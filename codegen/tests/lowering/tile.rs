@@ -21,7 +21,12 @@ const SCHEDULES: [Schedule; 4] = [
 
 #[track_caller]
 fn check(sizes: &[(&str, i64)], fill: Fill, body: &dyn Fn(&mut Body)) {
-    for schedule in SCHEDULES {
+    check_with(&SCHEDULES, sizes, fill, body);
+}
+
+#[track_caller]
+fn check_with(schedules: &[Schedule], sizes: &[(&str, i64)], fill: Fill, body: &dyn Fn(&mut Body)) {
+    for schedule in schedules.iter().cloned() {
         Case { sizes, schedule, fill, arithmetic: Arithmetic::Contraction, body }.check();
     }
 }
@@ -42,7 +47,7 @@ fn products_of_all_sizes() {
 #[test]
 fn element_types() {
     for dtype in [DType::F64, DType::F16, DType::BF16, DType::I32, DType::I8, DType::I64] {
-        check(&[("M", 20), ("K", 24), ("N", 36)], Fill::Small, &|body| {
+        check_with(&SCHEDULES[1..2], &[("M", 20), ("K", 24), ("N", 36)], Fill::Small, &|body| {
             let (a, b) = (body.input(dtype, &["M", "K"]), body.input(dtype, &["K", "N"]));
             let product = body.add("matmul", attrs! {}, &[a, b]);
             body.output(product);
