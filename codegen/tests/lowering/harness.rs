@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fornax_bundle::{DType, Dim, DimRange, Dims, Symbol, Tensor};
+use fornax_codegen::kernel::verify;
 use fornax_codegen::{Arg, Launch, LoweredRegion, Target, emit_ptx, lower};
 use fornax_ir::interp::{Interpreter, Value};
 use fornax_ir::plan::{Phase, Region, Schedule, ValueRef};
@@ -227,6 +228,7 @@ fn launch_one(
     sizes: &Dims,
 ) {
     let kernel = &lowered.kernels[launch.kernel];
+    assert_eq!(verify(kernel), Vec::<String>::new(), "{}", kernel.name);
     let module = emit_ptx(kernel, Target::Sm80).unwrap_or_else(|error| panic!("{error}"));
     let grid = launch.grid.each_ref().map(|dim| u32::try_from(dim.eval(sizes).unwrap()).unwrap());
     if grid.contains(&0) {

@@ -1,4 +1,5 @@
 //! Lowered regions, run on the emulator and held against the reference interpreter.
+#![allow(clippy::unwrap_used)]
 
 mod fold;
 mod harness;
