@@ -3,7 +3,7 @@
     python3 bench/gpu_suite.py FORNAX FOLDER OUT [--revision REV]
 
 FORNAX is the program built without LLVM; FOLDER holds `models/*.fnx` (validated on seeded inputs,
-profiled) and `cases/*.fnx`, each with a recording `<name>.safetensors` beside it if it has one (validated only).
+profiled) and `cases/*.fnx`, each with a recording `<name>.npz` beside it if it has one (validated only).
 `<name>.args` holds further arguments of `fornax validate`, a line each. Writes `OUT/gpu_suite.json`,
 `OUT/gpu_suite.md` and one profile per model. Exit code 1 when something failed.
 """
@@ -32,7 +32,7 @@ def call(command, timeout=300):
 
 
 def validate(fornax, bundle):
-    recording = bundle.with_suffix(".safetensors")
+    recording = bundle.with_suffix(".npz")
     source = ["--recorded", str(recording)] if recording.exists() else arguments_of(bundle)
     started = time.time()
     code, out, err = call([fornax, "validate", str(bundle), "--bisect", "--no-certificate", "--json", *source])
