@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use fornax_bundle::manifest::BUFFER_ALIGN;
 use fornax_bundle::{DType, DimRange};
 use fornax_ir::{BinaryFn, Scalar, ScalarExpr, UnaryFn};
 
@@ -58,7 +59,22 @@ impl KernelBuilder {
 
     /// Adds an array in global memory as the next parameter.
     pub fn global(&mut self, name: impl Into<String>, dtype: DType, written: bool) -> Memory {
-        self.kernel.params.push(Param::Global { name: name.into(), dtype, written });
+        self.global_of(name, dtype, written, 1)
+    }
+
+    /// As [`KernelBuilder::global`], of a number of elements that is a multiple of `elements`.
+    pub fn global_of(
+        &mut self,
+        name: impl Into<String>,
+        dtype: DType,
+        written: bool,
+        elements: i64,
+    ) -> Memory {
+        let name = name.into();
+        // A size of 0 is a multiple of everything.
+        let power = elements.trailing_zeros().min(BUFFER_ALIGN.trailing_zeros());
+        let multiple = (dtype.size() as u32) << power;
+        self.kernel.params.push(Param::Global { name, dtype, written, multiple });
         Memory::Global(self.kernel.params.len() as u32 - 1)
     }
 

@@ -530,7 +530,12 @@ mod tests {
         expect("there twice", &|k| k.params[1] = k.params[0].clone());
         expect("is never defined", &|k| k.values.push(Ty::Scalar(DType::I32)));
         expect("not declared as written", &|k| {
-            k.params[1] = Param::Global { name: "out".into(), dtype: DType::F32, written: false };
+            k.params[1] = Param::Global {
+                name: "out".into(),
+                dtype: DType::F32,
+                written: false,
+                multiple: 4,
+            };
         });
         expect("no groups of 4", &|k| {
             let load = find(k, |i| matches!(i, Instruction::Load { .. }));

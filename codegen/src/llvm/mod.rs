@@ -145,8 +145,10 @@ fn declare<'c>(context: &'c Context, kernel: &Kernel, machine: &TargetMachine) -
 fn describe_param(ir: &Ir<'_>, function: FunctionValue<'_>, index: u32, param: &Param) {
     let place = AttributeLoc::Param(index);
     match param {
-        Param::Global { written, .. } => {
-            function.set_param_alignment(index, BUFFER_ALIGN as u32);
+        Param::Global { written, multiple, .. } => {
+            // LLVM widens loads of three elements to four where the alignment lets it, which it then
+            // must do inside of the array.
+            function.set_param_alignment(index, (*multiple).min(BUFFER_ALIGN as u32));
             function.add_attribute(place, ir.attribute("noalias"));
             if !written {
                 function.add_attribute(place, ir.attribute("readonly"));

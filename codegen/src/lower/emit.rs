@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fornax_ir::{BinaryFn, DType, Dim, DimRange, NodeId, Scalar};
+use fornax_ir::{BinaryFn, DType, Dim, DimRange, NodeId, Scalar, Type};
 
 use super::index::{Condition, Index, IndexSpace, Mask, Term, Var};
 use super::site::Site;
@@ -209,17 +209,25 @@ impl<'a> Emitter<'a> {
         if let Some(&memory) = self.arrays.get(&array) {
             return memory;
         }
-        let (name, dtype, written, arg) = match array {
+        let of_type = |b: &mut KernelBuilder, name: String, ty: &Type, written: bool| {
+            b.global_of(name, ty.dtype, written, ty.shape.elements().divisor(self.site.dims))
+        };
+        let (memory, arg) = match array {
             Array::Operand(i) => {
-                (format!("x{i}"), self.site.operand_type(i).dtype, false, Arg::Operand(i))
+                let ty = self.site.operand_type(i);
+                (of_type(b, format!("x{i}"), ty, false), Arg::Operand(i))
             }
             Array::Output(i) => {
-                (format!("y{i}"), self.site.output_type(i).dtype, true, Arg::Output(i))
+                let ty = self.site.output_type(i);
+                (of_type(b, format!("y{i}"), ty, true), Arg::Output(i))
             }
-            Array::WorkspaceIn(i, dtype) => (format!("w{i}"), dtype, false, Arg::Workspace(i)),
-            Array::WorkspaceOut(i, dtype) => (format!("w{i}"), dtype, true, Arg::Workspace(i)),
+            Array::WorkspaceIn(i, dtype) => {
+                (b.global(format!("w{i}"), dtype, false), Arg::Workspace(i))
+            }
+            Array::WorkspaceOut(i, dtype) => {
+                (b.global(format!("w{i}"), dtype, true), Arg::Workspace(i))
+            }
         };
-        let memory = b.global(name, dtype, written);
         self.arrays.insert(array, memory);
         self.args.push(arg);
         memory

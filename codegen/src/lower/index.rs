@@ -445,7 +445,8 @@ impl<'a> IndexSpace<'a> {
     /// The remainder by a positive size.
     pub fn modulo(&self, index: &Index, by: &Dim) -> Index {
         let (_, rest) = index.split(by);
-        if by.is(1) {
+        // An axis of size 0 has no index, so that any will do.
+        if by.is(1) || by.is(0) {
             return Index::default();
         }
         if self.is_remainder(&rest, by) {

@@ -93,6 +93,8 @@ pub(crate) enum IntOp1 { Neg, Abs, Not, Cnot, Brev }
 pub(crate) enum IntOp2 {
     Add, Sub, AddSat, SubSat, MulLo, MulHi, Div, Rem, Min, Max, And, Or, Xor, Shl, Shr,
     Mul24,
+    /// `min.relu` and `max.relu`: not less than 0.
+    MinRelu, MaxRelu,
 }
 
 /// Integer operations of three operands.
@@ -348,6 +350,8 @@ pub(crate) enum Op {
     Int1 { op: IntOp1, ty: IntType, dst: Slot, a: Src },
     Int2 { op: IntOp2, ty: IntType, dst: Slot, a: Src, b: Src },
     Int3 { op: IntOp3, ty: IntType, dst: Slot, a: Src, b: Src, c: Src },
+    /// `add`, `min` and `max` of pairs of 16-bit integers.
+    IntPair { op: IntOp2, signed: bool, relu: bool, dst: Slot, a: Src, b: Src },
     MulWide { ty: IntType, dst: Slot, a: Src, b: Src },
     MadWide { ty: IntType, dst: Slot, a: Src, b: Src, c: Src },
     /// `add.cc`, `addc`, `sub.cc`, `subc` and so on, through the carry flag.
@@ -365,6 +369,8 @@ pub(crate) enum Op {
     BoolPred { op: BoolOp, dst: Slot, a: PredSrc, b: PredSrc },
 
     Setp { ty: CompareType, compare: Compare, ftz: bool, dst: Slot, inverse: Option<Slot>, a: Src, b: Src, combine: Option<(BoolOp, PredSrc)> },
+    /// `setp` of pairs of halves: `dst` compares the lower ones, `high` the upper ones.
+    SetpPair { bf16: bool, compare: Compare, ftz: bool, dst: Slot, high: Option<Slot>, a: Src, b: Src, combine: Option<(BoolOp, PredSrc)> },
     /// Like `Setp`, with all ones, or 1.0 where `float`, for true.
     Set { ty: CompareType, compare: Compare, ftz: bool, float: bool, dst: Slot, a: Src, b: Src, combine: Option<(BoolOp, PredSrc)> },
     Selp { wide: bool, dst: Slot, a: Src, b: Src, p: PredSrc },

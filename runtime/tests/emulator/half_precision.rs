@@ -206,3 +206,19 @@ fn half_comparisons_and_approximations() {
         if r[0] == 0 { 0 } else { 0x3f80 }
     });
 }
+
+#[test]
+fn pairs_are_compared_half_by_half() {
+    let value = |bits: u64| f16::from_bits(bits as u16).to_f64();
+    let values = [0x3c00_0000u64, 0x8000_3c00, 0x7e00_c000, 0x7c00_7e00, 0x4000_8000];
+    let rows = tuples(&values, 2);
+    check("setp.lt.f16x2 %y|_, %x0, %x1;", &[32, 32], 1, &rows, |row| {
+        (value(row[0]) < value(row[1])).into()
+    });
+    let upper = "{ .reg .pred %q; setp.neu.f16x2 %q|%y, %x0, %x1; }";
+    check(upper, &[32, 32], 1, &rows, |row| (value(row[0] >> 16) != value(row[1] >> 16)).into());
+    let bfloats = "setp.nan.bf16x2 %y|_, %x0, %x1;";
+    check(bfloats, &[32, 32], 1, &rows, |row| {
+        row.iter().any(|&bits| bf16::from_bits(bits as u16).is_nan()).into()
+    });
+}

@@ -354,3 +354,33 @@ fn comparisons_and_selections() {
         "setp.lt.u32 %p, %x0, %x1; setp.eq.u32 %q, %x0, 0; xor.pred %p, %p, %q; not.pred %y, %p;";
     check(logic, &[32, 32], 1, &rows, |r| (!((r[0] < r[1]) ^ (r[0] == 0))).into());
 }
+
+#[test]
+fn pairs_of_16_bits_and_relu() {
+    // An operation on each half, as signed numbers.
+    fn halves(a: u64, b: u64, op: impl Fn(i16, i16) -> i16) -> u64 {
+        let half = |shift: u32| u64::from(op((a >> shift) as i16, (b >> shift) as i16) as u16);
+        half(16) << 16 | half(0)
+    }
+    let unsigned = |a: i16, b: i16, least: bool| {
+        let (a, b) = (a as u16, b as u16);
+        (if (a < b) == least { a } else { b }) as i16
+    };
+    let s = |v: u64| v as u32 as i32;
+    check_binary(
+        32,
+        VALUES,
+        &[
+            ("add.s16x2", &|a, b| halves(a, b, |a, b| (i32::from(a) + i32::from(b)) as i16)),
+            ("add.u16x2", &|a, b| halves(a, b, |a, b| (i32::from(a) + i32::from(b)) as i16)),
+            ("min.s16x2", &|a, b| halves(a, b, |a, b| if a < b { a } else { b })),
+            ("max.s16x2", &|a, b| halves(a, b, |a, b| if a < b { b } else { a })),
+            ("min.u16x2", &|a, b| halves(a, b, |a, b| unsigned(a, b, true))),
+            ("max.u16x2", &|a, b| halves(a, b, |a, b| unsigned(a, b, false))),
+            ("min.relu.s16x2", &|a, b| halves(a, b, |a, b| (if a < b { a } else { b }).max(0))),
+            ("max.relu.s16x2", &|a, b| halves(a, b, |a, b| (if a < b { b } else { a }).max(0))),
+            ("min.relu.s32", &|a, b| s(a).min(s(b)).max(0) as u64),
+            ("max.relu.s32", &|a, b| s(a).max(s(b)).max(0) as u64),
+        ],
+    );
+}

@@ -190,8 +190,10 @@ impl Parser {
 
     fn global(&mut self) -> Parse<()> {
         let (name, dtype) = self.named()?;
+        self.expect("by")?;
+        let multiple = self.number()?;
         let written = self.eat("written");
-        self.kernel.params.push(Param::Global { name, dtype, written });
+        self.kernel.params.push(Param::Global { name, dtype, written, multiple });
         Ok(())
     }
 

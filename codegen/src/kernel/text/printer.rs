@@ -41,8 +41,9 @@ impl Display for Kernel {
 
 fn print_param(f: &mut Formatter<'_>, param: &Param) -> fmt::Result {
     match param {
-        Param::Global { name, dtype, written } => {
-            writeln!(f, "  global {name}: {dtype}{}", if *written { " written" } else { "" })
+        Param::Global { name, dtype, written, multiple } => {
+            let written = if *written { " written" } else { "" };
+            writeln!(f, "  global {name}: {dtype} by {multiple}{written}")
         }
         Param::Scalar { name, dtype, range } => {
             let (min, max, divisor) = (range.min, range.max, range.divisor);

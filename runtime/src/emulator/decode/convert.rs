@@ -234,17 +234,29 @@ impl Decoder<'_> {
     fn setp(&mut self, opcode: &mut Opcode<'_>) -> ParseResult<Op> {
         let (compare, combine) = self.comparison(opcode)?;
         let ftz = opcode.take("ftz");
-        let (source, ty) = self.compare_type(opcode.take_type(), compare)?;
+        let ty = opcode.take_type();
+        let pair = ty.filter(|ty| matches!(ty, Type::F16x2 | Type::Bf16x2));
+        let source = ty.unwrap_or(Type::B32);
+        let scalar = match pair {
+            Some(_) => None,
+            None => Some(self.compare_type(ty, compare)?.1),
+        };
         let combine = self.combine(opcode, combine)?;
         let a = self.src(&opcode.operands[1], source)?;
         let b = self.src(&opcode.operands[2], source)?;
         let (first, second) = self.pair(&opcode.operands[0]);
         let dst = self.dst_predicate(first)?;
-        let inverse = match second {
+        let second = match second {
             Some(Operand::Sink) | None => None,
             Some(second) => Some(self.dst_predicate(second)?),
         };
-        Ok(Op::Setp { ty, compare, ftz, dst, inverse, a, b, combine })
+        Ok(match scalar {
+            Some(ty) => Op::Setp { ty, compare, ftz, dst, inverse: second, a, b, combine },
+            None => {
+                let bf16 = pair == Some(Type::Bf16x2);
+                Op::SetpPair { bf16, compare, ftz, dst, high: second, a, b, combine }
+            }
+        })
     }
 
     fn set(&mut self, opcode: &mut Opcode<'_>) -> ParseResult<Op> {

@@ -48,15 +48,28 @@ impl Decoder<'_> {
 
     fn two(&mut self, opcode: &mut Opcode<'_>) -> ParseResult<Op> {
         self.arity(opcode, &[3])?;
-        let saturate = opcode.take("sat");
+        let (saturate, relu) = (opcode.take("sat"), opcode.take("relu"));
         if opcode.name == "mul24" && !opcode.take("lo") {
             return self.error("`mul24` is supported as `mul24.lo` only");
+        }
+        if let Some(signed) = opcode.take_map(|part| match part {
+            "u16x2" => Some(false),
+            "s16x2" => Some(true),
+            _ => None,
+        }) {
+            return self.pairs(opcode, signed, saturate, relu);
         }
         let (ty, int) = self.int_type(opcode)?;
         if saturate && int != IntType::S32 {
             return self.error("`.sat` needs the type `.s32`");
         }
+        if relu && int != IntType::S32 {
+            return self.error("`.relu` needs the type `.s32` or `.s16x2`");
+        }
         let op = match opcode.name {
+            "min" if relu => IntOp2::MinRelu,
+            "max" if relu => IntOp2::MaxRelu,
+            _ if relu => return self.error("`.relu` goes with `min` and `max`"),
             "add" if saturate => IntOp2::AddSat,
             "sub" if saturate => IntOp2::SubSat,
             "add" => IntOp2::Add,
@@ -75,6 +88,30 @@ impl Decoder<'_> {
         let b_type = if matches!(op, IntOp2::Shl | IntOp2::Shr) { Type::U32 } else { ty };
         let b = self.src(&opcode.operands[2], b_type)?;
         Ok(Op::Int2 { op, ty: int, dst: self.dst(&opcode.operands[0], ty)?, a, b })
+    }
+
+    /// Operations on pairs of 16-bit integers, which `sm_90` has (PTX ISA sections 9.7.1.1, 9.7.1.10
+    /// and 9.7.1.11).
+    fn pairs(
+        &mut self,
+        opcode: &Opcode<'_>,
+        signed: bool,
+        saturate: bool,
+        relu: bool,
+    ) -> ParseResult<Op> {
+        let op = match (opcode.name, saturate, relu) {
+            ("add", false, false) => IntOp2::Add,
+            ("min", false, _) if signed || !relu => IntOp2::Min,
+            ("max", false, _) if signed || !relu => IntOp2::Max,
+            (name, ..) => {
+                return self
+                    .error(format!("`{name}` has no such form for pairs of 16-bit integers"));
+            }
+        };
+        let a = self.src32(&opcode.operands[1])?;
+        let b = self.src32(&opcode.operands[2])?;
+        let dst = self.dst(&opcode.operands[0], Type::B32)?;
+        Ok(Op::IntPair { op, signed, relu, dst, a, b })
     }
 
     fn multiply(&mut self, opcode: &mut Opcode<'_>) -> ParseResult<Op> {

@@ -79,6 +79,18 @@ impl Row<'_> {
                     self.registers.set_predicate(inverse, self.mask, lanes.1);
                 }
             }
+            Op::SetpPair { bf16, compare, ftz, dst, high, a, b, combine: with } => {
+                for (slot, shift) in [(Some(dst), 0), (high, 16)] {
+                    let Some(slot) = slot else { continue };
+                    let mut lanes = self.test2(a, b, |a: u32, b: u32| {
+                        half_holds(compare, ftz, bf16, (a >> shift) as u16, (b >> shift) as u16)
+                    });
+                    if let Some((op, p)) = with {
+                        lanes = combine(op, lanes, self.registers.predicate(p));
+                    }
+                    self.registers.set_predicate(slot, self.mask, lanes);
+                }
+            }
             Op::Set { ty, compare, ftz, float, dst, a, b, combine: with } => {
                 let mut holds = self.comparison(ty, compare, ftz, a, b);
                 if let Some((op, p)) = with {
@@ -140,13 +152,7 @@ impl Row<'_> {
             }
             CompareType::Float(half) => {
                 let is_bf16 = half == FloatType::Bf16;
-                self.test2(a, b, |a: u16, b: u16| {
-                    let flush = |bits: u16| match ftz && bits & 0x7c00 == 0 && !is_bf16 {
-                        true => bits & 0x8000,
-                        false => bits,
-                    };
-                    holds(compare, from_half(flush(a), is_bf16), from_half(flush(b), is_bf16))
-                })
+                self.test2(a, b, |a: u16, b: u16| half_holds(compare, ftz, is_bf16, a, b))
             }
         }
     }
@@ -166,6 +172,15 @@ impl Row<'_> {
 
 fn widen(value: f32) -> f32 {
     if value.is_nan() { super::rounding::NAN32 } else { value }
+}
+
+#[inline]
+fn half_holds(compare: Compare, ftz: bool, is_bf16: bool, a: u16, b: u16) -> bool {
+    let flush = |bits: u16| match ftz && bits & 0x7c00 == 0 && !is_bf16 {
+        true => bits & 0x8000,
+        false => bits,
+    };
+    holds(compare, from_half(flush(a), is_bf16), from_half(flush(b), is_bf16))
 }
 
 #[inline(always)]

@@ -214,6 +214,8 @@ impl Row<'_> {
             IntOp2::Rem => self.map2(dst, a, b, T::rem),
             IntOp2::Min => self.map2::<T, T, T>(dst, a, b, Ord::min),
             IntOp2::Max => self.map2::<T, T, T>(dst, a, b, Ord::max),
+            IntOp2::MinRelu => self.map2(dst, a, b, |a: i32, b: i32| a.min(b).max(0)),
+            IntOp2::MaxRelu => self.map2(dst, a, b, |a: i32, b: i32| a.max(b).max(0)),
             IntOp2::And => self.map2(dst, a, b, T::and),
             IntOp2::Or => self.map2(dst, a, b, T::or),
             IntOp2::Xor => self.map2(dst, a, b, T::xor),
@@ -334,6 +336,9 @@ impl Row<'_> {
                     if left { (both << amount >> 32) as u32 } else { (both >> amount) as u32 }
                 });
             }
+            Op::IntPair { op, signed, relu, dst, a, b } => {
+                self.map2(dst, a, b, |a: u32, b: u32| pair(op, signed, relu, a, b));
+            }
             Op::Lop3 { table, dst, a, b, c } => {
                 self.map3(dst, (a, b, c), |a: u32, b: u32, c: u32| lop3(table, a, b, c));
             }
@@ -436,6 +441,20 @@ carry_flag! { u32 u64 }
 fn byte(word: u32, index: u32, signed: bool) -> u32 {
     let byte = (word >> (8 * index)) as u8;
     if signed { byte as i8 as u32 } else { u32::from(byte) }
+}
+
+/// An operation on the lower and on the upper halves.
+fn pair(op: IntOp2, signed: bool, relu: bool, a: u32, b: u32) -> u32 {
+    let half = |a: u16, b: u16| match (op, signed) {
+        (IntOp2::Min, true) => (a as i16).min(b as i16) as u16,
+        (IntOp2::Max, true) => (a as i16).max(b as i16) as u16,
+        (IntOp2::Min, false) => a.min(b),
+        (IntOp2::Max, false) => a.max(b),
+        _ => a.wrapping_add(b),
+    };
+    let clamp = |value: u16| if relu && (value as i16) < 0 { 0 } else { value };
+    let (low, high) = (half(a as u16, b as u16), half((a >> 16) as u16, (b >> 16) as u16));
+    u32::from(clamp(high)) << 16 | u32::from(clamp(low))
 }
 
 fn lop3(table: u8, a: u32, b: u32, c: u32) -> u32 {

@@ -156,6 +156,7 @@ impl Warp {
             Op::Int1 { .. }
             | Op::Int2 { .. }
             | Op::Int3 { .. }
+            | Op::IntPair { .. }
             | Op::MulWide { .. }
             | Op::MadWide { .. }
             | Op::Carry { .. }
@@ -176,6 +177,7 @@ impl Warp {
                 row.registers.set_predicate(dst, mask, lanes);
             }
             Op::Setp { .. }
+            | Op::SetpPair { .. }
             | Op::Set { .. }
             | Op::Selp { .. }
             | Op::Slct { .. }
