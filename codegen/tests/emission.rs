@@ -1,4 +1,6 @@
 //! Kernels built by hand, emitted for all targets and assembled by ptxas.
+#![allow(clippy::unwrap_used, reason = "a failure of what is not tested here may panic")]
+#![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 
 use std::path::Path;
 
@@ -19,7 +21,7 @@ fn emit_for(kernel: &Kernel, targets: &[Target]) -> PtxModule {
     if ptxas.is_none() {
         eprintln!("SKIPPED: PTX is not assembled, there is no {place}");
     }
-    let emitted = targets.iter().map(|&target| {
+    let emit_one = |&target: &Target| {
         let module = emit_ptx(kernel, target).unwrap_or_else(|error| panic!("{error}"));
         for forbidden in [".local", "call"] {
             let found = module.text.lines().find(|line| line.contains(forbidden));
@@ -34,8 +36,9 @@ fn emit_for(kernel: &Kernel, targets: &[Target]) -> PtxModule {
             assert!(usage.registers > 0);
         }
         module
-    });
-    emitted.last().unwrap()
+    };
+    let mut emitted: Vec<PtxModule> = targets.iter().map(emit_one).collect();
+    emitted.pop().unwrap()
 }
 
 #[test]

@@ -1,4 +1,6 @@
 //! Kernels built by hand, run on the emulator.
+#![allow(clippy::unwrap_used, reason = "a failure of what is not tested here may panic")]
+#![allow(clippy::type_complexity, reason = "tables of functions")]
 
 use std::sync::Arc;
 

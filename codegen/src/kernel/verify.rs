@@ -131,7 +131,7 @@ impl Verifier<'_> {
         self.kernel.values.get(value.0 as usize).ok_or_else(|| format!("%{} has no type", value.0))
     }
 
-    fn results<'s>(&self, statement: &'s Statement, count: usize) -> Result<Vec<&Ty>, String> {
+    fn results(&self, statement: &Statement, count: usize) -> Result<Vec<&Ty>, String> {
         let results = &statement.results;
         ensure!(results.len() == count, "{} results instead of {count}", results.len());
         results

@@ -8,7 +8,7 @@ use inkwell::{FloatPredicate, IntPredicate};
 use super::emitter::Emitter;
 use super::float_ops::LlvmFloat;
 use crate::CodegenError;
-use crate::math::single;
+use crate::math::{double, fmod, single};
 
 impl<'c> Emitter<'c, '_> {
     /// A scalar expression over values of the given element types.
@@ -104,7 +104,7 @@ impl<'c> Emitter<'c, '_> {
     ) -> Result<BasicValueEnum<'c>, CodegenError> {
         let m = LlvmFloat { ir: &self.ir, ty: x.get_type() };
         if dtype == DType::F64 {
-            return Err(self.unsupported(function.name(), dtype));
+            return self.wide_function(function, x);
         }
         let value = match function {
             UnaryFn::Exp => single::exp(&m, x),
@@ -126,6 +126,25 @@ impl<'c> Emitter<'c, '_> {
             UnaryFn::Erf => single::erf(&m, x),
             UnaryFn::Erfc => single::erfc(&m, x),
             _ => return Err(self.unsupported(function.name(), dtype)),
+        };
+        Ok(value.into())
+    }
+
+    fn wide_function(
+        &self,
+        function: UnaryFn,
+        x: FloatValue<'c>,
+    ) -> Result<BasicValueEnum<'c>, CodegenError> {
+        let m = LlvmFloat { ir: &self.ir, ty: x.get_type() };
+        let value = match function {
+            UnaryFn::Exp => double::exp(&m, x),
+            UnaryFn::Expm1 => double::expm1(&m, x),
+            UnaryFn::Log => double::log(&m, x),
+            UnaryFn::Log1p => double::log1p(&m, x),
+            UnaryFn::Sinh => double::sinh(&m, x),
+            UnaryFn::Cosh => double::cosh(&m, x),
+            UnaryFn::Tanh => double::tanh(&m, x),
+            _ => return Err(self.unsupported(function.name(), DType::F64)),
         };
         Ok(value.into())
     }
@@ -206,11 +225,9 @@ impl<'c> Emitter<'c, '_> {
             BinaryFn::Pow if dtype != DType::F64 => {
                 single::pow(&LlvmFloat { ir, ty: a.get_type() }, a, b)
             }
-            BinaryFn::Rem if dtype != DType::F64 => {
-                single::fmod(&LlvmFloat { ir, ty: a.get_type() }, a, b)
-            }
-            BinaryFn::Mod if dtype != DType::F64 => {
-                let remainder = single::fmod(&LlvmFloat { ir, ty: a.get_type() }, a, b);
+            BinaryFn::Rem => fmod(&LlvmFloat { ir, ty: a.get_type() }, a, b),
+            BinaryFn::Mod => {
+                let remainder = fmod(&LlvmFloat { ir, ty: a.get_type() }, a, b);
                 let zero = a.get_type().const_zero();
                 let below = ir.fcompare(FloatPredicate::OLT, remainder, zero);
                 let above = ir.fcompare(FloatPredicate::OGT, remainder, zero);

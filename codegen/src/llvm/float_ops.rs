@@ -5,7 +5,7 @@ use inkwell::values::{FloatValue, IntValue};
 use inkwell::{FloatPredicate, IntPredicate};
 
 use super::ir::Ir;
-use crate::math::FloatOps;
+use crate::math::{FloatOps, Width};
 
 /// Operations of one width in a function under construction.
 pub(super) struct LlvmFloat<'a, 'c> {
@@ -15,7 +15,7 @@ pub(super) struct LlvmFloat<'a, 'c> {
 
 impl<'c> LlvmFloat<'_, 'c> {
     fn bit_width(&self) -> u32 {
-        if self.ty == self.ir.context.f64_type() { 64 } else { 32 }
+        self.width().bits as u32
     }
 }
 
@@ -23,6 +23,10 @@ impl<'c> FloatOps for LlvmFloat<'_, 'c> {
     type Float = FloatValue<'c>;
     type Int = IntValue<'c>;
     type Bool = IntValue<'c>;
+
+    fn width(&self) -> Width {
+        if self.ty == self.ir.context.f64_type() { Width::DOUBLE } else { Width::SINGLE }
+    }
 
     fn float(&self, value: f64) -> FloatValue<'c> {
         self.ty.const_float(value)
@@ -114,7 +118,7 @@ impl<'c> FloatOps for LlvmFloat<'_, 'c> {
         self.ir.bits(a)
     }
 
-    fn from_bits(&self, a: IntValue<'c>) -> FloatValue<'c> {
+    fn float_of_bits(&self, a: IntValue<'c>) -> FloatValue<'c> {
         self.ir.bit_cast(a.into(), self.ty.into()).into_float_value()
     }
 
@@ -124,7 +128,7 @@ impl<'c> FloatOps for LlvmFloat<'_, 'c> {
         self.ir.intrinsic(name, &[], &[a.into()]).into_int_value()
     }
 
-    fn from_int(&self, a: IntValue<'c>) -> FloatValue<'c> {
+    fn float_of_int(&self, a: IntValue<'c>) -> FloatValue<'c> {
         self.ir.int_to_float(true, a, self.ty)
     }
 

@@ -106,7 +106,7 @@ impl Ranges<'_> {
         for standing in &mut self.standing {
             *standing -= *standing / digit.weight % digit.size * digit.weight;
         }
-        self.totals.retain(|register, _| register / digit.weight % digit.size == 0);
+        self.totals.retain(|register, _| (register / digit.weight).is_multiple_of(digit.size));
     }
 }
 
@@ -142,7 +142,7 @@ impl<'c> Fold<'_, 'c, '_> {
             .totals
             .keys()
             .copied()
-            .filter(|register| register / digit.weight % digit.size == 0)
+            .filter(|register| (register / digit.weight).is_multiple_of(digit.size))
             .collect();
         for first in firsts {
             let mut running = ranges.totals[&first].clone();

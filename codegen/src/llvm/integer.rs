@@ -120,11 +120,11 @@ impl<'c> Ir<'c> {
             DType::F64 => self.fext(x, self.context.f64_type()).into(),
             DType::F32 if is_f64 => self.ftrunc(x, f32_type).into(),
             DType::F32 => x.into(),
-            DType::F16 => self.from_storage(to, self.ftrunc(x, self.context.f16_type()).into()),
+            DType::F16 => self.loaded(to, self.ftrunc(x, self.context.f16_type()).into()),
             DType::BF16 => {
                 let narrow = if is_f64 { self.f64_to_odd_f32(x) } else { x };
                 let rounded = self.ftrunc(narrow, self.context.bf16_type());
-                self.from_storage(to, rounded.into())
+                self.loaded(to, rounded.into())
             }
             DType::Bool => self.fcompare(FloatPredicate::UNE, x, x.get_type().const_zero()).into(),
             _ => {
@@ -146,11 +146,11 @@ impl<'c> Ir<'c> {
             DType::F16 => {
                 // Through f64 with a sticky last bit where that is not exact: 16 bits are rounded once.
                 let wide = self.int_to_odd_f64(signed, x);
-                self.from_storage(to, self.ftrunc(wide, self.context.f16_type()).into())
+                self.loaded(to, self.ftrunc(wide, self.context.f16_type()).into())
             }
             DType::BF16 => {
                 let narrow = self.f64_to_odd_f32(self.int_to_odd_f64(signed, x));
-                self.from_storage(to, self.ftrunc(narrow, self.context.bf16_type()).into())
+                self.loaded(to, self.ftrunc(narrow, self.context.bf16_type()).into())
             }
             _ => self.resize(signed, x, 8 * to.size() as u32).into(),
         }

@@ -157,7 +157,7 @@ impl<'c> Ir<'c> {
         let storage = self.storage_type(array.dtype);
         let align = count * array.dtype.size() as u32;
         let value = self.load(vector_of(storage, count), address, align);
-        self.from_storage_vector(array.dtype, value, count)
+        self.loaded_elements(array.dtype, value, count)
     }
 
     fn read_masked(
@@ -206,8 +206,8 @@ impl<'c> Ir<'c> {
             1 => vec![result],
             _ => (0..n).map(|index| self.field(result, index)).collect(),
         };
-        let value = self.from_words(words, &read, vector_of(self.storage_type(array.dtype), count));
-        self.from_storage_vector(array.dtype, value, count)
+        let value = self.joined_words(words, &read, vector_of(self.storage_type(array.dtype), count));
+        self.loaded_elements(array.dtype, value, count)
     }
 
     fn write_masked(
@@ -258,7 +258,7 @@ impl<'c> Ir<'c> {
         widened.collect()
     }
 
-    fn from_words(
+    fn joined_words(
         &self,
         words: Words,
         read: &[BasicValueEnum<'c>],
@@ -272,22 +272,22 @@ impl<'c> Ir<'c> {
         self.bit_cast(value, to)
     }
 
-    fn from_storage_vector(
+    fn loaded_elements(
         &self,
         dtype: DType,
         value: BasicValueEnum<'c>,
         count: u32,
     ) -> Vec<BasicValueEnum<'c>> {
         match count {
-            1 => vec![self.from_storage(dtype, value)],
+            1 => vec![self.loaded(dtype, value)],
             _ => (0..count)
-                .map(|index| self.from_storage(dtype, self.element(value, index)))
+                .map(|index| self.loaded(dtype, self.element(value, index)))
                 .collect(),
         }
     }
 
     /// A stored element as it is kept in a register.
-    pub fn from_storage(&self, dtype: DType, value: BasicValueEnum<'c>) -> BasicValueEnum<'c> {
+    pub fn loaded(&self, dtype: DType, value: BasicValueEnum<'c>) -> BasicValueEnum<'c> {
         match dtype {
             DType::F16 | DType::BF16 => {
                 self.fext(value.into_float_value(), self.context.f32_type()).into()

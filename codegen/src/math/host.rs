@@ -1,176 +1,187 @@
-//! The operations in the host's `f32`, for tests.
+//! The operations in the host's floats, for tests.
 
-use super::FloatOps;
+use super::{FloatOps, Width};
 
-pub(super) struct Host;
+macro_rules! host {
+    ($name:ident: $width:ident, $float:ident, $int:ident, $signed:ident, $wide:ident) => {
+        pub(super) struct $name;
 
-impl FloatOps for Host {
-    type Float = f32;
-    type Int = u32;
-    type Bool = bool;
+        impl FloatOps for $name {
+            type Float = $float;
+            type Int = $int;
+            type Bool = bool;
 
-    fn float(&self, value: f64) -> f32 {
-        value as f32
-    }
+            fn width(&self) -> Width {
+                Width::$width
+            }
 
-    fn int(&self, value: i64) -> u32 {
-        value as u32
-    }
+            fn float(&self, value: f64) -> $float {
+                value as $float
+            }
 
-    fn add(&self, a: f32, b: f32) -> f32 {
-        a + b
-    }
+            fn int(&self, value: i64) -> $int {
+                value as $int
+            }
 
-    fn sub(&self, a: f32, b: f32) -> f32 {
-        a - b
-    }
+            fn add(&self, a: $float, b: $float) -> $float {
+                a + b
+            }
 
-    fn mul(&self, a: f32, b: f32) -> f32 {
-        a * b
-    }
+            fn sub(&self, a: $float, b: $float) -> $float {
+                a - b
+            }
 
-    fn div(&self, a: f32, b: f32) -> f32 {
-        a / b
-    }
+            fn mul(&self, a: $float, b: $float) -> $float {
+                a * b
+            }
 
-    fn fma(&self, a: f32, b: f32, c: f32) -> f32 {
-        a.mul_add(b, c)
-    }
+            fn div(&self, a: $float, b: $float) -> $float {
+                a / b
+            }
 
-    fn neg(&self, a: f32) -> f32 {
-        -a
-    }
+            fn fma(&self, a: $float, b: $float, c: $float) -> $float {
+                a.mul_add(b, c)
+            }
 
-    fn abs(&self, a: f32) -> f32 {
-        a.abs()
-    }
+            fn neg(&self, a: $float) -> $float {
+                -a
+            }
 
-    fn sqrt(&self, a: f32) -> f32 {
-        a.sqrt()
-    }
+            fn abs(&self, a: $float) -> $float {
+                a.abs()
+            }
 
-    fn rint(&self, a: f32) -> f32 {
-        a.round_ties_even()
-    }
+            fn sqrt(&self, a: $float) -> $float {
+                a.sqrt()
+            }
 
-    fn trunc(&self, a: f32) -> f32 {
-        a.trunc()
-    }
+            fn rint(&self, a: $float) -> $float {
+                a.round_ties_even()
+            }
 
-    fn lt(&self, a: f32, b: f32) -> bool {
-        a < b
-    }
+            fn trunc(&self, a: $float) -> $float {
+                a.trunc()
+            }
 
-    fn eq(&self, a: f32, b: f32) -> bool {
-        a == b
-    }
+            fn lt(&self, a: $float, b: $float) -> bool {
+                a < b
+            }
 
-    fn and(&self, a: bool, b: bool) -> bool {
-        a && b
-    }
+            fn eq(&self, a: $float, b: $float) -> bool {
+                a == b
+            }
 
-    fn or(&self, a: bool, b: bool) -> bool {
-        a || b
-    }
+            fn and(&self, a: bool, b: bool) -> bool {
+                a && b
+            }
 
-    fn not(&self, a: bool) -> bool {
-        !a
-    }
+            fn or(&self, a: bool, b: bool) -> bool {
+                a || b
+            }
 
-    fn select(&self, c: bool, then: f32, otherwise: f32) -> f32 {
-        if c { then } else { otherwise }
-    }
+            fn not(&self, a: bool) -> bool {
+                !a
+            }
 
-    fn select_int(&self, c: bool, then: u32, otherwise: u32) -> u32 {
-        if c { then } else { otherwise }
-    }
+            fn select(&self, c: bool, then: $float, otherwise: $float) -> $float {
+                if c { then } else { otherwise }
+            }
 
-    fn bits(&self, a: f32) -> u32 {
-        a.to_bits()
-    }
+            fn select_int(&self, c: bool, then: $int, otherwise: $int) -> $int {
+                if c { then } else { otherwise }
+            }
 
-    fn from_bits(&self, a: u32) -> f32 {
-        f32::from_bits(a)
-    }
+            fn bits(&self, a: $float) -> $int {
+                a.to_bits()
+            }
 
-    fn to_int(&self, a: f32) -> u32 {
-        a as i32 as u32
-    }
+            fn float_of_bits(&self, a: $int) -> $float {
+                $float::from_bits(a)
+            }
 
-    fn from_int(&self, a: u32) -> f32 {
-        a as i32 as f32
-    }
+            fn to_int(&self, a: $float) -> $int {
+                a as $signed as $int
+            }
 
-    fn int_add(&self, a: u32, b: u32) -> u32 {
-        a.wrapping_add(b)
-    }
+            fn float_of_int(&self, a: $int) -> $float {
+                a as $signed as $float
+            }
 
-    fn int_sub(&self, a: u32, b: u32) -> u32 {
-        a.wrapping_sub(b)
-    }
+            fn int_add(&self, a: $int, b: $int) -> $int {
+                a.wrapping_add(b)
+            }
 
-    fn int_mul(&self, a: u32, b: u32) -> u32 {
-        a.wrapping_mul(b)
-    }
+            fn int_sub(&self, a: $int, b: $int) -> $int {
+                a.wrapping_sub(b)
+            }
 
-    fn mul_high(&self, a: u32, b: u32) -> u32 {
-        ((u64::from(a) * u64::from(b)) >> 32) as u32
-    }
+            fn int_mul(&self, a: $int, b: $int) -> $int {
+                a.wrapping_mul(b)
+            }
 
-    fn int_rem(&self, a: u32, b: u32) -> u32 {
-        a % b
-    }
+            fn mul_high(&self, a: $int, b: $int) -> $int {
+                (($wide::from(a) * $wide::from(b)) >> $int::BITS) as $int
+            }
 
-    fn int_and(&self, a: u32, b: u32) -> u32 {
-        a & b
-    }
+            fn int_rem(&self, a: $int, b: $int) -> $int {
+                a % b
+            }
 
-    fn int_or(&self, a: u32, b: u32) -> u32 {
-        a | b
-    }
+            fn int_and(&self, a: $int, b: $int) -> $int {
+                a & b
+            }
 
-    fn int_xor(&self, a: u32, b: u32) -> u32 {
-        a ^ b
-    }
+            fn int_or(&self, a: $int, b: $int) -> $int {
+                a | b
+            }
 
-    fn shl(&self, a: u32, count: u32) -> u32 {
-        a << count
-    }
+            fn int_xor(&self, a: $int, b: $int) -> $int {
+                a ^ b
+            }
 
-    fn shr(&self, a: u32, count: u32) -> u32 {
-        a >> count
-    }
+            fn shl(&self, a: $int, count: $int) -> $int {
+                a << count
+            }
 
-    fn int_eq(&self, a: u32, b: u32) -> bool {
-        a == b
-    }
+            fn shr(&self, a: $int, count: $int) -> $int {
+                a >> count
+            }
 
-    fn int_lt(&self, a: u32, b: u32) -> bool {
-        (a as i32) < (b as i32)
-    }
+            fn int_eq(&self, a: $int, b: $int) -> bool {
+                a == b
+            }
 
-    fn int_below(&self, a: u32, b: u32) -> bool {
-        a < b
-    }
+            fn int_lt(&self, a: $int, b: $int) -> bool {
+                (a as $signed) < (b as $signed)
+            }
 
-    fn unless_rare<const N: usize>(
-        &self,
-        condition: bool,
-        usual: [u32; N],
-        rare: impl FnOnce(&Self) -> [u32; N],
-    ) -> [u32; N] {
-        if condition { rare(self) } else { usual }
-    }
+            fn int_below(&self, a: $int, b: $int) -> bool {
+                a < b
+            }
 
-    fn repeat<const N: usize>(
-        &self,
-        mut state: [u32; N],
-        more: impl Fn(&Self, [u32; N]) -> bool,
-        round: impl Fn(&Self, [u32; N]) -> [u32; N],
-    ) -> [u32; N] {
-        while more(self, state) {
-            state = round(self, state);
+            fn unless_rare<const N: usize>(
+                &self,
+                condition: bool,
+                usual: [$int; N],
+                rare: impl FnOnce(&Self) -> [$int; N],
+            ) -> [$int; N] {
+                if condition { rare(self) } else { usual }
+            }
+
+            fn repeat<const N: usize>(
+                &self,
+                mut state: [$int; N],
+                more: impl Fn(&Self, [$int; N]) -> bool,
+                round: impl Fn(&Self, [$int; N]) -> [$int; N],
+            ) -> [$int; N] {
+                while more(self, state) {
+                    state = round(self, state);
+                }
+                state
+            }
         }
-        state
-    }
+    };
 }
+
+host!(Host: SINGLE, f32, u32, i32, u64);
+host!(Host64: DOUBLE, f64, u64, i64, u128);

@@ -54,6 +54,10 @@ def remez(target, weight, low, high, powers):
     return found, max(abs(e) for e in errors)
 
 
+def shown(value, bits):
+    return mp.nstr(value, 9, strip_zeros=False) if bits == 24 else repr(float(value))
+
+
 def fit(name, target, weight, low, high, degree, bits=24, step=1, exact=(), refit=True):
     """Prints coefficients, lowest power first; `exact`: leading ones that are given;
     `refit`: after rounding one, fit the others again."""
@@ -68,9 +72,8 @@ def fit(name, target, weight, low, high, degree, bits=24, step=1, exact=(), refi
         abs((sum(c * u ** (k * step) for k, c in enumerate(fixed)) - target(u)) * weight(u))
         for u in (low + (high - low) * k / 500 for k in range(501))
     )
-    digits = 9 if bits == 24 else 17
     print(f"{name}: error 2^{mp.nstr(mp.log(worst, 2), 4)}")
-    print("    [" + ", ".join(mp.nstr(c, digits, strip_zeros=False) for c in fixed) + "]")
+    print("    [" + ", ".join(shown(c, bits) for c in fixed) + "]")
 
 
 tiny = mpf(2) ** -60
@@ -119,7 +122,12 @@ SINGLE = {
     "log2: (log2((1 + s) / (1 - s)) / s - 2 / ln 2) / s^2": lambda n: fit(n, lambda u: (log((1 + sqrt(max(u, tiny))) / (1 - sqrt(max(u, tiny)))) / log(2) / sqrt(max(u, tiny)) - 2 / log(2)) / max(u, tiny), lambda u: max(u, tiny), 0, mpf(0.1717) ** 2, 3),
 }
 
+DOUBLE = {
+    "exp f64: (e^r - 1 - r) / r^2": lambda n: fit(n, lambda r: (expm1(away(r)) - away(r)) / away(r) ** 2, lambda r: r**2 / exp(r), -0.3467, 0.3467, 9, bits=53, refit=False),
+    "log f64: (log((1 + s) / (1 - s)) - 2 s) / s^3": lambda n: fit(n, lambda u: (log((1 + sqrt(max(u, tiny))) / (1 - sqrt(max(u, tiny)))) - 2 * sqrt(max(u, tiny))) / (max(u, tiny) * sqrt(max(u, tiny))), lambda u: max(u, tiny), 0, mpf(0.1717) ** 2, 6, bits=53),
+}
+
 if __name__ == "__main__":
-    for name, run in SINGLE.items():
+    for name, run in (SINGLE | DOUBLE).items():
         if len(sys.argv) < 2 or sys.argv[1] in name:
             run(name)

@@ -5,15 +5,43 @@
 //! over the whole range of `f32`: at most 2 units in the last place, subnormal numbers, infinities, NaN
 //! and negative zero included. Common paths have no branches.
 //!
+//! For `f64` there are the exponential and logarithmic functions, those built on them, and the remainder,
+//! to 4 units in the last place; the other functions of [`single`] have no expansion yet.
+//!
 //! The polynomials' coefficients are derived by `minimax.py` in this folder; the name of the function it
 //! fits stands at each of them.
 
+pub(crate) mod double;
+mod remainder;
 pub(crate) mod single;
+
+pub(crate) use remainder::fmod;
 
 #[cfg(test)]
 mod host;
 #[cfg(test)]
 mod tests;
+
+/// A float format and the integers beside it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Width {
+    /// Bits in all.
+    pub bits: i64,
+    /// Bits of the fraction.
+    pub fraction_bits: i64,
+}
+
+impl Width {
+    /// IEEE 754 binary32.
+    pub const SINGLE: Width = Width { bits: 32, fraction_bits: 23 };
+    /// IEEE 754 binary64.
+    pub const DOUBLE: Width = Width { bits: 64, fraction_bits: 52 };
+
+    /// The bit of the sign.
+    fn sign(self) -> i64 {
+        1 << (self.bits - 1)
+    }
+}
 
 /// Operations on numbers of one float width and the integers of the same width.
 ///
@@ -27,6 +55,8 @@ pub(crate) trait FloatOps {
     /// A truth value.
     type Bool: Copy;
 
+    /// The format.
+    fn width(&self) -> Width;
     /// A number, rounded to the width.
     fn float(&self, value: f64) -> Self::Float;
     /// An integer constant.
@@ -57,11 +87,11 @@ pub(crate) trait FloatOps {
     /// The float's bits.
     fn bits(&self, a: Self::Float) -> Self::Int;
     /// The float with these bits.
-    fn from_bits(&self, a: Self::Int) -> Self::Float;
+    fn float_of_bits(&self, a: Self::Int) -> Self::Float;
     /// The float's integer part, which fits; anything for NaN.
     fn to_int(&self, a: Self::Float) -> Self::Int;
     /// The nearest float of a signed integer.
-    fn from_int(&self, a: Self::Int) -> Self::Float;
+    fn float_of_int(&self, a: Self::Int) -> Self::Float;
 
     fn int_add(&self, a: Self::Int, b: Self::Int) -> Self::Int;
     fn int_sub(&self, a: Self::Int, b: Self::Int) -> Self::Int;

@@ -1,7 +1,7 @@
 //! All functions against `f64` on the host.
 
-use super::host::Host;
-use super::single;
+use super::host::{Host, Host64};
+use super::{double, fmod, single};
 
 /// Bit patterns that a stride may miss: zeros, ends of ranges, infinities, NaN.
 const SPECIAL: [u32; 14] = [
@@ -189,5 +189,51 @@ fn powers_are_within_two_ulp() {
 
 #[test]
 fn remainders_are_exact() {
-    check_pairs(single::fmod, |x, y| x % y, 0.0);
+    check_pairs(fmod, |x, y| x % y, 0.0);
+}
+
+/// Numbers of all sizes, mostly moderate ones, and the special ones.
+fn wide_numbers() -> impl Iterator<Item = f64> {
+    let special =
+        [0.0, f64::from_bits(1), f64::MIN_POSITIVE, 0.5, 1.0, 709.7, f64::MAX, f64::INFINITY];
+    let special = special.into_iter().chain([f64::NAN]).flat_map(|x| [x, -x]);
+    let any = pairs(40_000)
+        .map(|(a, b)| f64::from_bits(u64::from(a.to_bits()) << 32 | u64::from(b.to_bits())));
+    let moderate = pairs(200_000).map(|(a, b)| {
+        let fraction = f64::from(a.to_bits()) / f64::from(u32::MAX) - 0.5;
+        fraction * 2f64.powi((b.to_bits() % 24) as i32 - 12)
+    });
+    special.chain(any).chain(moderate)
+}
+
+#[test]
+fn wide_functions_are_within_four_ulp() {
+    type Wide = (&'static str, fn(&Host64, f64) -> f64, fn(f64) -> f64);
+    let functions: [Wide; 7] = [
+        ("exp", double::exp, f64::exp),
+        ("expm1", double::expm1, f64::exp_m1),
+        ("log", double::log, f64::ln),
+        ("log1p", double::log1p, f64::ln_1p),
+        ("sinh", double::sinh, f64::sinh),
+        ("cosh", double::cosh, f64::cosh),
+        ("tanh", double::tanh, f64::tanh),
+    ];
+    for (name, ours, exact) in functions {
+        for x in wide_numbers() {
+            let (got, exact) = (ours(&Host64, x), exact(x));
+            let apart = got.to_bits().abs_diff(exact.to_bits());
+            let same = got.is_nan() && exact.is_nan();
+            assert!(same || apart <= 4, "{name} {x:e}: {got:e}, not {exact:e}, {apart} ulp");
+        }
+    }
+}
+
+#[test]
+fn wide_remainders_are_exact() {
+    let numbers: Vec<f64> = wide_numbers().collect();
+    for (&x, &y) in numbers.iter().zip(numbers.iter().skip(1).step_by(7)) {
+        let (got, exact) = (fmod(&Host64, x, y), x % y);
+        let same = got.is_nan() && exact.is_nan() || got.to_bits() == exact.to_bits();
+        assert!(same, "{x:e} {y:e}: {got:e}, not {exact:e}");
+    }
 }

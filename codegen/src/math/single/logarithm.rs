@@ -23,7 +23,7 @@ const THREE_QUARTERS: i64 = 0x3f40_0000;
 /// `n` and the bits to subtract from a positive number's to scale it by `2^-n` into 0.75..1.5.
 fn exponent<M: FloatOps>(m: &M, bits: M::Int) -> (M::Float, M::Int) {
     let shift = m.int_and(m.int_sub(bits, m.int(THREE_QUARTERS)), m.int(EXPONENT));
-    (m.mul(m.from_int(shift), m.float(2f64.powi(-FRACTION_BITS as i32))), shift)
+    (m.mul(m.float_of_int(shift), m.float(2f64.powi(-FRACTION_BITS as i32))), shift)
 }
 
 /// `log(1 + f) + n ln 2` for `f` in -0.25..0.5.
@@ -39,7 +39,7 @@ pub(crate) fn log<M: FloatOps>(m: &M, x: M::Float) -> M::Float {
     let scaled = m.select(subnormal, m.mul(x, m.float(8388608.0)), x);
     let (n, shift) = exponent(m, m.bits(scaled));
     let n = m.select(subnormal, m.sub(n, m.float(23.0)), n);
-    let f = m.sub(m.from_bits(m.int_sub(m.bits(scaled), shift)), m.float(1.0));
+    let f = m.sub(m.float_of_bits(m.int_sub(m.bits(scaled), shift)), m.float(1.0));
     edges(m, x, x, combine(m, n, f))
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn log1p<M: FloatOps>(m: &M, x: M::Float) -> M::Float {
     let (n, shift) = exponent(m, m.bits(sum));
     // (1 + x) 2^-n - 1 = x 2^-n + (2^-n - 1), without the rounding of 1 + x; 2^-n times 4 is no
     // subnormal number for any n.
-    let inverse = m.mul(m.from_bits(m.int_sub(m.int(0x4080_0000), shift)), m.float(0.25));
+    let inverse = m.mul(m.float_of_bits(m.int_sub(m.int(0x4080_0000), shift)), m.float(0.25));
     let f = m.fma(x, inverse, m.sub(inverse, m.float(1.0)));
     let result = edges(m, sum, x, combine(m, n, f));
     // The sign of zero.

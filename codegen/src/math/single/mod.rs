@@ -6,7 +6,6 @@ mod hyperbolic;
 mod inverse;
 mod logarithm;
 mod power;
-mod remainder;
 mod trigonometric;
 
 pub(crate) use error_function::{erf, erfc};
@@ -15,7 +14,6 @@ pub(crate) use hyperbolic::{acosh, asinh, atanh, cosh, sinh, tanh};
 pub(crate) use inverse::{acos, asin, atan};
 pub(crate) use logarithm::{log, log1p};
 pub(crate) use power::pow;
-pub(crate) use remainder::fmod;
 pub(crate) use trigonometric::{cos, sin, tan};
 
 use super::{FloatOps, polynomial};
@@ -27,7 +25,7 @@ const SIGN: i64 = 0x8000_0000;
 
 /// `2^n` for a whole number `n` in -126..=127.
 fn power_of_two<M: FloatOps>(m: &M, n: M::Int) -> M::Float {
-    m.from_bits(m.shl(m.int_add(n, m.int(BIAS)), m.int(FRACTION_BITS)))
+    m.float_of_bits(m.shl(m.int_add(n, m.int(BIAS)), m.int(FRACTION_BITS)))
 }
 
 /// `x * 2^n` for a whole number `n` in -252..=254, rounded once if `x` is about 1.
@@ -42,7 +40,7 @@ fn scale<M: FloatOps>(m: &M, x: M::Float, n: M::Int) -> M::Float {
 /// `x` with the sign of `sign`, for `x` that is not negative.
 fn with_sign<M: FloatOps>(m: &M, x: M::Float, sign: M::Float) -> M::Float {
     let sign = m.int_and(m.bits(sign), m.int(SIGN));
-    m.from_bits(m.int_or(m.bits(x), sign))
+    m.float_of_bits(m.int_or(m.bits(x), sign))
 }
 
 /// `x + x^3 q(x^2)`, for odd functions near 0; the sign of zero is lost.

@@ -27,9 +27,9 @@ fn log2_parts<M: FloatOps>(m: &M, x: M::Float) -> (M::Float, M::Float) {
     let bits = m.bits(scaled);
     // Scaled to sqrt(1/2)..sqrt(2).
     let shift = m.int_and(m.int_sub(bits, m.int(0x3f35_04f3)), m.int(0xff80_0000));
-    let n = m.mul(m.from_int(shift), m.float(2f64.powi(-23)));
+    let n = m.mul(m.float_of_int(shift), m.float(2f64.powi(-23)));
     let n = m.select(subnormal, m.sub(n, m.float(24.0)), n);
-    let y = m.from_bits(m.int_sub(bits, shift));
+    let y = m.float_of_bits(m.int_sub(bits, shift));
 
     // s = (y - 1) / (y + 1) in two parts: y - 1 is exact, y + 1 is not.
     let top = m.sub(y, one);
@@ -98,7 +98,7 @@ pub(crate) fn pow<M: FloatOps>(m: &M, x: M::Float, y: M::Float) -> M::Float {
     let diverges = m.or(m.and(large, positive), m.and(m.not(large), m.not(positive)));
     let limit = m.select(m.eq(size, one), one, m.select(diverges, infinity, zero));
     let result = m.select(endless, limit, result);
-    let result = m.from_bits(m.int_or(m.bits(result), sign));
+    let result = m.float_of_bits(m.int_or(m.bits(result), sign));
     // No real power: a finite negative number to a power that is not whole.
     let below = m.and(m.lt(x, zero), m.lt(size, infinity));
     let undefined = m.and(below, m.not(m.or(whole, endless)));

@@ -44,7 +44,7 @@ fn reduce<M: FloatOps>(m: &M, x: M::Float) -> (M::Float, M::Float, M::Int) {
     let usual = [m.bits(r), m.bits(low), m.to_int(n)];
     let far = m.not(m.lt(m.abs(x), m.float(FAR)));
     let [r, low, n] = m.unless_rare(far, usual, |m| reduce_far(m, x));
-    (m.from_bits(r), m.from_bits(low), n)
+    (m.float_of_bits(r), m.float_of_bits(low), n)
 }
 
 /// Multiplies the argument's 24 bits with those bits of 2 / pi that decide the fraction of the product,
@@ -82,10 +82,10 @@ fn reduce_far<M: FloatOps>(m: &M, x: M::Float) -> [M::Int; 3] {
     let upper = m.int_add(upper, m.select_int(borrow, negative, m.int(0)));
 
     // Three exact parts of 24, 24 and 16 bits.
-    let first = m.from_int(m.shr(upper, m.int(8)));
+    let first = m.float_of_int(m.shr(upper, m.int(8)));
     let second = m.int_or(m.shl(m.int_and(upper, m.int(0xff)), m.int(16)), m.shr(lower, m.int(16)));
-    let second = m.mul(m.from_int(second), m.float(2f64.powi(-48)));
-    let third = m.mul(m.from_int(m.int_and(lower, m.int(0xffff))), m.float(2f64.powi(-64)));
+    let second = m.mul(m.float_of_int(second), m.float(2f64.powi(-48)));
+    let third = m.mul(m.float_of_int(m.int_and(lower, m.int(0xffff))), m.float(2f64.powi(-64)));
     let rest = m.add(second, third);
     let first = m.mul(first, m.float(2f64.powi(-24)));
     let sum = m.add(first, rest);
@@ -139,7 +139,7 @@ fn turned<M: FloatOps>(m: &M, r: M::Float, low: M::Float, quarter: M::Int) -> M:
     let is_odd = m.int_eq(m.int_and(quarter, m.int(1)), m.int(1));
     let value = m.select(is_odd, cos_near(m, r), sin_near(m, r, low));
     let sign = m.shl(m.int_and(quarter, m.int(2)), m.int(30));
-    m.from_bits(m.int_xor(m.bits(value), sign))
+    m.float_of_bits(m.int_xor(m.bits(value), sign))
 }
 
 /// `sin x`
