@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fornax_bundle::{DType, Dim, DimRange, Dims, Symbol, Tensor};
-use fornax_codegen::kernel::verify;
+use fornax_codegen::kernel::{Param, verify};
 use fornax_codegen::{Arg, Launch, LoweredRegion, Target, emit_ptx, lower};
 use fornax_ir::interp::{Interpreter, Value};
 use fornax_ir::plan::{Phase, Region, Schedule, ValueRef};
@@ -89,22 +89,29 @@ impl Case<'_> {
     /// Runs with known sizes and with symbolic ones.
     #[track_caller]
     pub fn check(&self) {
-        self.check_with(false, 1);
+        const NARROW: i64 = 4096;
+        self.check_with(false, NARROW, 1);
         if !self.sizes.is_empty() {
-            self.check_with(true, 1);
+            self.check_with(true, NARROW, 1);
             let divisor = self.sizes.iter().fold(16, |divisor, &(_, size)| gcd(divisor, size));
             if divisor > 1 {
-                self.check_with(true, divisor);
+                self.check_with(true, NARROW, divisor);
             }
         }
     }
 
+    /// Runs with sizes that may be as large as any, so that 32-bit indices are too narrow.
     #[track_caller]
-    fn check_with(&self, symbolic: bool, divisor: i64) {
+    pub fn check_wide(&self) {
+        self.check_with(true, DimRange::ANY.max, 1);
+    }
+
+    #[track_caller]
+    fn check_with(&self, symbolic: bool, max: i64, divisor: i64) {
         let sizes: Dims = self.sizes.iter().map(|&(name, size)| (name.into(), size)).collect();
         let mut body = Body { graph: Graph::new("region"), sizes: sizes.clone(), symbolic };
         (self.body)(&mut body);
-        let range = DimRange { min: 0, max: 4096 / divisor * divisor, divisor };
+        let range = DimRange { min: 0, max: max / divisor * divisor, divisor };
         let dims: BTreeMap<Symbol, DimRange> =
             sizes.keys().map(|name| (name.clone(), range)).collect();
         let region = Region {
@@ -115,10 +122,14 @@ impl Case<'_> {
             schedule: self.schedule.clone(),
         };
         let lowered = lower(&region, &dims).unwrap_or_else(|error| panic!("{error}"));
+        if symbolic && max == DimRange::ANY.max {
+            let wide = |param: &Param| matches!(param, Param::Scalar { dtype: DType::I64, .. });
+            assert!(lowered.kernels[0].params.iter().any(wide), "{:?}", lowered.kernels[0].params);
+        }
         let inputs = inputs(&region.body, &sizes, self.fill);
         let actual = run(&region.body, &lowered, &inputs, &sizes);
         let context = format!(
-            "{} {:?} symbolic {symbolic} divisor {divisor} {:?}",
+            "{} {:?} symbolic {symbolic} max {max} divisor {divisor} {:?}",
             lowered.kernels[0].name, sizes, self.schedule
         );
         self.compare(&region.body, &inputs, &actual, &context);

@@ -15,8 +15,12 @@ const SCHEDULES: [Schedule; 3] = [
 
 #[track_caller]
 fn check(sizes: &[(&str, i64)], fill: Fill, arithmetic: Arithmetic, body: &dyn Fn(&mut Body)) {
-    for schedule in SCHEDULES {
-        Case { sizes, schedule, fill, arithmetic, body }.check();
+    for (number, schedule) in SCHEDULES.into_iter().enumerate() {
+        let case = Case { sizes, schedule, fill, arithmetic, body };
+        case.check();
+        if number == 0 && !sizes.is_empty() {
+            case.check_wide();
+        }
     }
 }
 
@@ -89,4 +93,22 @@ fn gathers_stay_inside() {
             body.output(rows);
         });
     }
+}
+
+#[test]
+fn scalars_positions_and_constants() {
+    check(&[], Fill::Signed, Arithmetic::Pointwise, &|body| {
+        let x = body.input(DType::F32, &[]);
+        let doubled = body.add("add", attrs! {}, &[x, x]);
+        body.output(doubled);
+    });
+    check(&[("N", 9), ("M", 5)], Fill::Small, Arithmetic::Pointwise, &|body| {
+        let x = body.input(DType::I64, &["N", "M"]);
+        let shape = body.shape(&["N", "M"]);
+        let iota = attrs! { axis: 0i64, dtype: DType::I64, shape: shape };
+        let row = body.add("iota", iota, &[]);
+        let sum = body.add("add", attrs! {}, &[row, x]);
+        let next = body.plus_one(sum);
+        body.output(next);
+    });
 }

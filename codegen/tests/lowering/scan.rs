@@ -11,7 +11,11 @@ use crate::harness::{Body, Case, Fill};
 fn check(sizes: &[(&str, i64)], fill: Fill, body: &dyn Fn(&mut Body)) {
     for (threads, items) in [(32, 1), (64, 4), (128, 2)] {
         let schedule = Schedule::Scan { threads, items };
-        Case { sizes, schedule, fill, arithmetic: Arithmetic::Reduce, body }.check();
+        let case = Case { sizes, schedule, fill, arithmetic: Arithmetic::Reduce, body };
+        case.check();
+        if number == 0 && !sizes.is_empty() {
+            case.check_wide();
+        }
     }
 }
 

@@ -26,8 +26,12 @@ fn check(sizes: &[(&str, i64)], fill: Fill, body: &dyn Fn(&mut Body)) {
 
 #[track_caller]
 fn check_with(schedules: &[Schedule], sizes: &[(&str, i64)], fill: Fill, body: &dyn Fn(&mut Body)) {
-    for schedule in schedules.iter().cloned() {
-        Case { sizes, schedule, fill, arithmetic: Arithmetic::Contraction, body }.check();
+    for (number, schedule) in schedules.iter().cloned().enumerate() {
+        let case = Case { sizes, schedule, fill, arithmetic: Arithmetic::Contraction, body };
+        case.check();
+        if number == 0 && !sizes.is_empty() {
+            case.check_wide();
+        }
     }
 }
 
