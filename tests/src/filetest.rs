@@ -15,9 +15,9 @@
 //! comparing and rewriting (`BLESS=1`) are the same thing.
 
 mod annotations;
-mod kinds;
 #[cfg(feature = "llvm")]
-mod ptx;
+mod kernels;
+mod kinds;
 mod run;
 
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ pub use kinds::{KINDS, Kind};
 /// A filetest, taken apart.
 #[derive(Debug, Clone)]
 pub struct Case {
-    /// Whether the file holds a plan (by its extension) rather than a graph.
+    /// The file's extension, which says what kind of text the input is.
     pub extension: String,
     /// The header's keys and values, without `test`, in order.
     pub settings: Vec<(String, String)>,

@@ -6,6 +6,8 @@ use fornax_ir::text::{
 use fornax_ir::verify;
 
 use super::annotations::annotate;
+#[cfg(feature = "llvm")]
+use super::kernels;
 use super::{Case, run};
 
 /// What a filetest does.
@@ -19,12 +21,17 @@ pub struct Kind {
     pub run: fn(&Case) -> Result<String, String>,
 }
 
+#[cfg(not(feature = "llvm"))]
+const TEXTS: &[&str] = &["gir", "plan"];
+#[cfg(feature = "llvm")]
+const TEXTS: &[&str] = &["gir", "plan", "kir"];
+
 /// All kinds that this build can run.
 pub const KINDS: &[Kind] = &[
     // Reads and prints.
-    Kind { name: "cat", extensions: &["gir", "plan"], run: cat },
+    Kind { name: "cat", extensions: TEXTS, run: cat },
     // Reads and verifies; faults are annotations on their lines.
-    Kind { name: "verify", extensions: &["gir", "plan"], run: verify },
+    Kind { name: "verify", extensions: TEXTS, run: verify },
     // An op on operand types per line; the result's type or the fault stands behind it.
     Kind { name: "infer", extensions: &["ops"], run: infer },
     // Evaluates a graph with every evaluator there is.
@@ -33,23 +40,31 @@ pub const KINDS: &[Kind] = &[
     Kind { name: "canonicalize", extensions: &["gir"], run: canonicalize },
     #[cfg(feature = "passes")]
     Kind { name: "fuse", extensions: &["gir"], run: fuse },
+    // Lowers a plan's regions, or those of a graph's fused plan, to kernel IR.
+    #[cfg(feature = "llvm")]
+    Kind { name: "kernel", extensions: &["gir", "plan"], run: kernels::kernel },
     // Compiles to PTX; `; check:` lines stand in the text in this order, `; not:` lines nowhere.
     #[cfg(feature = "llvm")]
-    Kind { name: "ptx", extensions: &["gir"], run: super::ptx::ptx },
+    Kind { name: "ptx", extensions: &["gir", "plan"], run: kernels::ptx },
 ];
 
 fn cat(case: &Case) -> Result<String, String> {
-    let output = if case.extension == "plan" {
-        print_plan(&parse_plan(&case.input).map_err(|error| error.to_string())?)
-    } else {
-        print_graph(&parse_graph(&case.input).map_err(|error| error.to_string())?)
+    let output = match &*case.extension {
+        "plan" => print_plan(&parse_plan(&case.input).map_err(|error| error.to_string())?),
+        #[cfg(feature = "llvm")]
+        "kir" => kernels::read(&case.input)?.to_string(),
+        _ => print_graph(&parse_graph(&case.input).map_err(|error| error.to_string())?),
     };
     Ok(case.with_output(&output))
 }
 
 fn verify(case: &Case) -> Result<String, String> {
-    let diagnostics =
-        if case.extension == "plan" { plan_faults(&case.input) } else { graph_faults(&case.input) };
+    let diagnostics = match &*case.extension {
+        "plan" => plan_faults(&case.input),
+        #[cfg(feature = "llvm")]
+        "kir" => kernels::faults(&case.input),
+        _ => graph_faults(&case.input),
+    };
     let input = annotate(&case.input, &diagnostics);
     Ok(Case { input, ..case.clone() }.unchanged_without_expectation())
 }
@@ -142,9 +157,20 @@ fn fuse(case: &Case) -> Result<String, String> {
     Ok(case.with_output(&print_plan(&fused_plan(case)?)))
 }
 
+/// The input plan, or the fused plan of the input graph; the input must be sound.
+#[cfg(feature = "llvm")]
+pub(super) fn plan(case: &Case) -> Result<fornax_ir::plan::Plan, String> {
+    if case.extension != "plan" {
+        return fused_plan(case);
+    }
+    let plan = parse_plan(&case.input).map_err(|error| error.to_string())?;
+    sound("the plan", &verify::verify_plan(&plan))?;
+    Ok(plan)
+}
+
 /// The fused plan of the input graph, which must be sound.
 #[cfg(feature = "passes")]
-pub(super) fn fused_plan(case: &Case) -> Result<fornax_ir::plan::Plan, String> {
+fn fused_plan(case: &Case) -> Result<fornax_ir::plan::Plan, String> {
     let graph =
         fornax_passes::canonicalize(sound_graph(case)?).map_err(|error| error.to_string())?;
     let plan = fornax_passes::fuse(&graph).map_err(|error| error.to_string())?;
