@@ -268,7 +268,7 @@ fn copy_outputs(plan: &Plan, buffers: &Buffers, run: &mut Vec<Step>) {
 
 fn param(param: &kernel::Param) -> Param {
     match param {
-        kernel::Param::Global { name, dtype, written } => {
+        kernel::Param::Global { name, dtype, written, .. } => {
             Param::Pointer { name: name.clone(), dtype: *dtype, written: *written }
         }
         kernel::Param::Scalar { name, dtype, .. } => {
