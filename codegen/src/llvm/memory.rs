@@ -206,7 +206,8 @@ impl<'c> Ir<'c> {
             1 => vec![result],
             _ => (0..n).map(|index| self.field(result, index)).collect(),
         };
-        let value = self.joined_words(words, &read, vector_of(self.storage_type(array.dtype), count));
+        let value =
+            self.joined_words(words, &read, vector_of(self.storage_type(array.dtype), count));
         self.loaded_elements(array.dtype, value, count)
     }
 
@@ -280,9 +281,7 @@ impl<'c> Ir<'c> {
     ) -> Vec<BasicValueEnum<'c>> {
         match count {
             1 => vec![self.loaded(dtype, value)],
-            _ => (0..count)
-                .map(|index| self.loaded(dtype, self.element(value, index)))
-                .collect(),
+            _ => (0..count).map(|index| self.loaded(dtype, self.element(value, index))).collect(),
         }
     }
 

@@ -31,7 +31,7 @@ fn power_of_two<M: FloatOps>(m: &M, n: M::Int) -> M::Float {
 
 /// `n` and `e^r - 1` with `x = n ln 2 + r`; `x` is kept within bounds beyond which the result is known.
 fn exp_parts<M: FloatOps>(m: &M, x: M::Float) -> (M::Int, M::Float) {
-    let (low, high) = (m.float(-746.0), m.float(710.0));
+    let (low, high) = (m.float(-746.0), m.float(712.0));
     let x = m.select(m.lt(x, low), low, x);
     let x = m.select(m.lt(high, x), high, x);
     let n = m.rint(m.mul(x, m.float(std::f64::consts::LOG2_E)));
@@ -57,8 +57,9 @@ pub(crate) fn exp<M: FloatOps>(m: &M, x: M::Float) -> M::Float {
 
 /// `e^x - 1`, as `2^n (e^r - 1) + (2^n - 1)`, halved so that `2^n` does not overflow first.
 pub(crate) fn expm1<M: FloatOps>(m: &M, x: M::Float) -> M::Float {
-    let low = m.float(-60.0);
-    let (n, p) = exp_parts(m, m.select(m.lt(x, low), low, x));
+    let (low, high) = (m.float(-60.0), m.float(710.0));
+    let bounded = m.select(m.lt(x, low), low, x);
+    let (n, p) = exp_parts(m, m.select(m.lt(high, bounded), high, bounded));
     let half = power_of_two(m, m.int_sub(n, m.int(1)));
     let sum = m.fma(p, half, m.sub(half, m.float(0.5)));
     let result = m.select(m.int_eq(n, m.int(0)), p, m.add(sum, sum));

@@ -194,8 +194,18 @@ fn remainders_are_exact() {
 
 /// Numbers of all sizes, mostly moderate ones, and the special ones.
 fn wide_numbers() -> impl Iterator<Item = f64> {
-    let special =
-        [0.0, f64::from_bits(1), f64::MIN_POSITIVE, 0.5, 1.0, 709.7, f64::MAX, f64::INFINITY];
+    let special = [
+        0.0,
+        f64::from_bits(1),
+        f64::MIN_POSITIVE,
+        0.5,
+        1.0,
+        709.7,
+        710.4,
+        710.5,
+        f64::MAX,
+        f64::INFINITY,
+    ];
     let special = special.into_iter().chain([f64::NAN]).flat_map(|x| [x, -x]);
     let any = pairs(40_000)
         .map(|(a, b)| f64::from_bits(u64::from(a.to_bits()) << 32 | u64::from(b.to_bits())));
