@@ -9,7 +9,7 @@ use crate::harness::{Body, Case, Fill};
 
 #[track_caller]
 fn check(sizes: &[(&str, i64)], fill: Fill, body: &dyn Fn(&mut Body)) {
-    for (threads, items) in [(32, 1), (64, 4), (128, 2)] {
+    for (number, (threads, items)) in [(32, 1), (64, 4), (128, 2)].into_iter().enumerate() {
         let schedule = Schedule::Scan { threads, items };
         let case = Case { sizes, schedule, fill, arithmetic: Arithmetic::Reduce, body };
         case.check();
