@@ -1,7 +1,7 @@
 //! Runs one instruction on many operands.
 
 use crate::harness::{Arg, run};
-use fornax_runtime::EmulatorOptions;
+use fornax_runtime::Error;
 use fornax_runtime::device::LaunchConfig;
 
 /// Bit widths of operands, and of results with predicates as 1 bit.
@@ -10,14 +10,14 @@ pub type Width = u32;
 /// Runs `instruction`, which reads `%x0`, `%x1`, ... and writes `%y`, once for each row of operands.
 ///
 /// Registers have the given widths; a result of width 1 is a predicate `%y` and comes back as 0 or 1.
-/// `%t0` to `%t3` are 32-bit registers for free use.
+/// `%t0` to `%t3` are 32-bit registers for free use. Where there is a GPU, it must give the same.
 pub fn each(instruction: &str, widths: &[Width], result: Width, rows: &[Vec<u64>]) -> Vec<u64> {
-    each_with(EmulatorOptions::default(), instruction, widths, result, rows)
+    each_by(run, instruction, widths, result, rows)
 }
 
-/// [`each`] with options of one's own.
-pub fn each_with(
-    options: EmulatorOptions,
+/// [`each`] by another way to run the kernel `k` of a text.
+pub fn each_by(
+    run: impl Fn(&str, &str, LaunchConfig, &[Arg<'_>]) -> Result<Vec<Vec<u8>>, Error>,
     instruction: &str,
     widths: &[Width],
     result: Width,
@@ -67,7 +67,7 @@ pub fn each_with(
     args.push(Arg::Output((rows.len() * size) as u64));
     args.push(Arg::I32(rows.len() as i32));
     let config = LaunchConfig::linear(rows.len().div_ceil(128) as u32, 128);
-    let outputs = run(options, &text, "k", config, &args).unwrap_or_else(|error| panic!("{error}"));
+    let outputs = run(&text, "k", config, &args).unwrap_or_else(|error| panic!("{error}"));
     outputs[0]
         .chunks_exact(size)
         .map(|bytes| {

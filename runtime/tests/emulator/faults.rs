@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::harness::{Arg, run};
+use crate::harness::{Arg, emulate};
 use fornax_runtime::device::LaunchConfig;
 use fornax_runtime::{EmulatorOptions, Error};
 
@@ -69,7 +69,7 @@ fn run_file(text: &str, options: EmulatorOptions) -> Result<(), Error> {
             }
         })
         .collect();
-    run(options, text, "k", head.config.unwrap(), &args).map(drop)
+    emulate(options, text, "k", head.config.unwrap(), &args).map(drop)
 }
 
 /// A small budget, so that the endless loop ends soon.

@@ -1,7 +1,8 @@
-//! Runs a kernel on buffers.
+//! Runs a kernel on buffers, on the emulator and on a GPU where there is one.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use fornax_runtime::cuda::CudaDevice;
 use fornax_runtime::device::{Buffer, Device, KernelArg, LaunchConfig, ModuleSource, Stream};
 use fornax_runtime::{Emulator, EmulatorOptions, Error};
 
@@ -19,15 +20,53 @@ pub enum Arg<'a> {
     Bytes(&'a [u8]),
 }
 
-/// Loads `ptx` and runs the kernel; returns the contents of outputs in order.
+/// The GPU, if there is one; says so once if there is none.
+pub fn gpu() -> Option<Arc<dyn Device>> {
+    static GPU: OnceLock<Option<Arc<CudaDevice>>> = OnceLock::new();
+    let device = GPU.get_or_init(|| match CudaDevice::open(0) {
+        Ok(device) => Some(Arc::new(device)),
+        Err(error) => {
+            println!("skipped on CUDA: {error}");
+            None
+        }
+    });
+    device.clone().map(|device| device as Arc<dyn Device>)
+}
+
+/// Runs the kernel on the emulator with all detectors; a GPU must give the same bits.
 pub fn run(
+    ptx: &str,
+    kernel: &str,
+    config: LaunchConfig,
+    args: &[Arg<'_>],
+) -> Result<Vec<Vec<u8>>, Error> {
+    let outputs = emulate(EmulatorOptions::default(), ptx, kernel, config, args)?;
+    if let Some(gpu) = gpu() {
+        let real = run_on(gpu, ptx, kernel, config, args)?;
+        assert!(real == outputs, "a GPU gives {real:x?}\nthe emulator {outputs:x?}\n{ptx}");
+    }
+    Ok(outputs)
+}
+
+/// Runs the kernel on an emulator.
+pub fn emulate(
     options: EmulatorOptions,
     ptx: &str,
     kernel: &str,
     config: LaunchConfig,
     args: &[Arg<'_>],
 ) -> Result<Vec<Vec<u8>>, Error> {
-    let device: Arc<dyn Device> = Arc::new(Emulator::new(options));
+    run_on(Arc::new(Emulator::new(options)), ptx, kernel, config, args)
+}
+
+/// Loads `ptx` and runs the kernel; returns the contents of outputs in order.
+pub fn run_on(
+    device: Arc<dyn Device>,
+    ptx: &str,
+    kernel: &str,
+    config: LaunchConfig,
+    args: &[Arg<'_>],
+) -> Result<Vec<Vec<u8>>, Error> {
     let module = device.load_module(ModuleSource::ptx(ptx))?;
     let kernel = device.kernel(&module, kernel)?;
     let mut outputs = Vec::new();

@@ -2,7 +2,6 @@
 
 use crate::elementwise::random;
 use crate::harness::{Arg, f32_bytes, floats, run};
-use fornax_runtime::EmulatorOptions;
 use fornax_runtime::device::LaunchConfig;
 
 fn numbers(n: usize, seed: u64) -> Vec<f32> {
@@ -21,8 +20,7 @@ fn row_sums_through_shuffles_and_shared_memory() {
         let x = numbers(n_rows * n, 3);
         let args = [Arg::Input(&f32_bytes(&x)), Arg::Output(n_rows as u64 * 4), Arg::I32(n as i32)];
         let config = LaunchConfig::linear(n_rows as u32, n_threads);
-        let outputs =
-            run(EmulatorOptions::default(), &text("row_sum"), "row_sum", config, &args).unwrap();
+        let outputs = run(&text("row_sum"), "row_sum", config, &args).unwrap();
         for (row, found) in x.chunks(n).zip(floats(&outputs[0])) {
             let exact: f64 = row.iter().map(|&v| f64::from(v)).sum();
             assert!((f64::from(found) - exact).abs() < 1.0e-3, "{found} for {exact}");
@@ -43,7 +41,7 @@ fn a_tiled_matrix_product() {
     ];
     let mut config = LaunchConfig::linear(n as u32 / 64, 256);
     config.grid[1] = m as u32 / 64;
-    let outputs = run(EmulatorOptions::default(), &text("gemm"), "gemm", config, &args).unwrap();
+    let outputs = run(&text("gemm"), "gemm", config, &args).unwrap();
     let c = floats(&outputs[0]);
     for row in 0..m {
         for column in 0..n {

@@ -25,7 +25,8 @@ impl Row<'_> {
                 self.map1(dst, a, |bits: u32| widen(f16::from_bits(bits as u16).to_f32()));
             }
             (Type::F32, Type::Bf16, Dst::Word(dst), AnySrc::Word(a)) if plain => {
-                self.map1(dst, a, |bits: u32| widen(f32::from_bits(bits << 16)));
+                // NaN keeps its bits here, on the hardware too.
+                self.map1(dst, a, |bits: u32| bits << 16);
             }
             (Type::F16, Type::F32, Dst::Half(dst), AnySrc::Word(a)) if plain => {
                 self.map1(dst, a, |x: f32| match x.is_nan() {

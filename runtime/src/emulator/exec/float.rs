@@ -14,7 +14,9 @@ impl Row<'_> {
             Op::F32Two { op, mode, dst, a, b } => self.f32_two(op, mode, dst, a, b, approximation),
             Op::F32One { op, mode, dst, a } => self.f32_one(op, mode, dst, a, approximation),
             Op::F64Fma { dst, a, b, c } => {
-                self.map3(dst, (a, b, c), |a: f64, b: f64, c: f64| canonical64(a.mul_add(b, c)));
+                self.map3(dst, (a, b, c), |a: f64, b: f64, c: f64| {
+                    settle64(a.mul_add(b, c), [a, b, c])
+                });
             }
             Op::F64Two { op, dst, a, b } => self.f64_two(op, dst, a, b),
             Op::F64One { op, dst, a } => self.f64_one(op, dst, a, approximation),
@@ -92,10 +94,10 @@ impl Row<'_> {
 
     fn f64_two(&mut self, op: FloatOp2, dst: Slot, a: Src, b: Src) {
         self.map2(dst, a, b, |a: f64, b: f64| match op {
-            FloatOp2::Add => canonical64(a + b),
-            FloatOp2::Sub => canonical64(a - b),
-            FloatOp2::Mul => canonical64(a * b),
-            FloatOp2::Div => canonical64(a / b),
+            FloatOp2::Add => settle64(a + b, [a, b]),
+            FloatOp2::Sub => settle64(a - b, [a, b]),
+            FloatOp2::Mul => settle64(a * b, [a, b]),
+            FloatOp2::Div => settle64(a / b, [a, b]),
             FloatOp2::CopySign => b.copysign(a),
             _ => min_max64(op, a, b),
         });
@@ -105,13 +107,13 @@ impl Row<'_> {
         self.map1(dst, a, |a: f64| match op {
             FloatOp1::Neg => -a,
             FloatOp1::Abs => a.abs(),
-            FloatOp1::Rcp => canonical64(1.0 / a),
-            FloatOp1::Sqrt => canonical64(a.sqrt()),
-            FloatOp1::Approx(_) => canonical64(approx::rsqrt64(a, approximation)),
+            FloatOp1::Rcp => settle64(1.0 / a, [a]),
+            FloatOp1::Sqrt => settle64(a.sqrt(), [a]),
+            FloatOp1::Approx(_) => settle64(approx::rsqrt64(a, approximation), [a]),
         });
     }
 
-    /// `testp`: the lanes whose value is of a class.
+    /// `testp`: the lanes whose value is of a class; zeros count as normal.
     pub(super) fn test_class(&self, wide: bool, class: TestClass, a: Src) -> u32 {
         let classify =
             |finite: bool, infinite: bool, nan: bool, normal: bool, subnormal: bool| match class {
@@ -125,12 +127,12 @@ impl Row<'_> {
         if wide {
             self.test2(a, a, |x: f64, _| {
                 let (finite, nan) = (x.is_finite(), x.is_nan());
-                classify(finite, x.is_infinite(), nan, x.is_normal(), x.is_subnormal())
+                classify(finite, x.is_infinite(), nan, x.is_normal() || x == 0.0, x.is_subnormal())
             })
         } else {
             self.test2(a, a, |x: f32, _| {
                 let (finite, nan) = (x.is_finite(), x.is_nan());
-                classify(finite, x.is_infinite(), nan, x.is_normal(), x.is_subnormal())
+                classify(finite, x.is_infinite(), nan, x.is_normal() || x == 0.0, x.is_subnormal())
             })
         }
     }
@@ -204,10 +206,22 @@ fn canonical(value: f32) -> f32 {
     if magnitude > 0x7f80_0000 { NAN32 } else { value }
 }
 
+/// A double-precision result: unlike single precision, a NaN operand goes through, made quiet.
 #[inline(always)]
-fn canonical64(value: f64) -> f64 {
-    let magnitude = value.to_bits() & !(1 << 63);
-    if magnitude > 0x7ff0_0000_0000_0000 { NAN64 } else { value }
+fn settle64<const N: usize>(value: f64, operands: [f64; N]) -> f64 {
+    if !is_nan64(value) {
+        return value;
+    }
+    match operands.into_iter().find(|&operand| is_nan64(operand)) {
+        Some(operand) => f64::from_bits(operand.to_bits() | 1 << 51),
+        None => NAN64,
+    }
+}
+
+/// By bits, for what the compiler knows of NaN values does not include their bits.
+#[inline(always)]
+fn is_nan64(value: f64) -> bool {
+    value.to_bits() & !(1 << 63) > 0x7ff0_0000_0000_0000
 }
 
 /// `neg` and `abs` change the sign bit alone; NaN comes out canonical.

@@ -31,7 +31,7 @@ pub(super) const F32: Format = Format { precision: 24, min_exponent: -126, max_e
 
 /// The NaN that single-precision instructions produce.
 pub(super) const NAN32: f32 = f32::from_bits(0x7fff_ffff);
-/// The NaN that double-precision instructions produce.
+/// The NaN that double-precision instructions produce from numbers.
 pub(super) const NAN64: f64 = f64::from_bits(0xfff8_0000_0000_0000);
 /// The NaN that half-precision instructions of both formats produce.
 pub(super) const NAN16: u16 = 0x7fff;
