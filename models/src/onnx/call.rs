@@ -9,7 +9,7 @@ use fornax_ir::{
 };
 
 use super::import::Importer;
-use super::known::Known;
+use super::known::{Known, MAX_FLOATS};
 use super::proto::{AttributeProto, AttributeType, GraphProto, NodeProto, TensorProto};
 use super::{sizes, tensor};
 
@@ -70,15 +70,12 @@ impl From<NodeId> for Value {
 /// Advice for faults that may be due to symbolic sizes.
 const SPECIALISE: &str = "symbolic sizes must be equal for every value; specialise them with --dim or --shape if they are not";
 
-/// Float constants of at most this many elements count as known: scales and factors, not weights.
-const MAX_KNOWN_FLOATS: usize = 16;
-
 impl Literal {
     pub(super) fn as_known(&self) -> Option<Known> {
         match &self.content {
             Content::Known(known) => Some(known.clone()),
             Content::Tensor(Some(tensor))
-                if !tensor.dtype().is_float() || tensor.len() <= MAX_KNOWN_FLOATS =>
+                if !tensor.dtype().is_float() || tensor.len() <= MAX_FLOATS =>
             {
                 Known::from_tensor(tensor)
             }

@@ -8,6 +8,7 @@ use fornax_ir::{Diagnostic, Graph, Loc, NodeId, SourceMap, SourceNode, Type};
 
 use super::call::{Call, Content, Value};
 use super::external::{ExternalError, ExternalFiles};
+use super::known::Known;
 use super::order::{self, Fault, node_name};
 use super::proto::{
     DataType, GraphProto, ModelProto, NodeProto, TensorProto, TypeValue, ValueInfoProto,
@@ -427,7 +428,8 @@ impl<'m> Importer<'m> {
         let opset = self.opsets.get(table::domain(&node.domain)).copied().unwrap_or(0);
         let row = table::find(&node.domain, &node.op_type)?;
         let mut call = Call::new(self, node, opset, loc, inputs);
-        if let Some(known) = row.fold.and_then(|fold| fold(&call)) {
+        let folded = row.fold.and_then(|fold| fold(&call));
+        if let Some(known) = folded.filter(|known| known.iter().all(Known::is_small)) {
             let name = node.output.first().map_or("", String::as_str);
             return Some(known.into_iter().map(|known| Value::known(name, known)).collect());
         }

@@ -11,6 +11,9 @@ use super::sizes::{bounds, is_manageable};
 /// Tensors with more elements are data, not shapes, and are not folded.
 pub(crate) const MAX_ELEMENTS: usize = 1024;
 
+/// Tensors of floats with more elements are data: scales and factors are fewer.
+pub(crate) const MAX_FLOATS: usize = 16;
+
 /// One known element.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Element {
@@ -95,6 +98,12 @@ impl Known {
             Element::Float(_) => dtype.is_float(),
         });
         (fits && elements.len() <= MAX_ELEMENTS).then_some(Self { dtype, shape, elements })
+    }
+
+    /// Whether this counts as a result of shape arithmetic. Many floats are data: they are better computed
+    /// by the graph.
+    pub(crate) fn is_small(&self) -> bool {
+        !self.dtype.is_float() || self.elements.len() <= MAX_FLOATS
     }
 
     /// A vector of `i64` sizes.

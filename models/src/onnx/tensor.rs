@@ -1,7 +1,7 @@
-//! Tensors as ONNX files hold them, brought to one encoding: little-endian, row-major bytes.
+//! Tensors as ONNX files hold them, brought to the one encoding of [`Tensor`].
 
 use bytes::Bytes;
-use fornax_ir::{DType, Dim, Tensor, Type};
+use fornax_ir::{DType, Tensor, Type};
 
 use super::external::{ExternalError, ExternalFiles};
 use super::proto::{DataType, TensorProto};
@@ -83,7 +83,7 @@ pub fn to_tensor(tensor: &TensorProto) -> Result<Tensor, TensorError> {
     convert(tensor, &mut ExternalFiles::default())
 }
 
-/// Converts a tensor; raw and external data are shared, not copied.
+/// Converts a tensor. Raw and external data are shared, not copied.
 ///
 /// # Errors
 /// As [`to_tensor`], and [`ExternalError`].
@@ -91,97 +91,15 @@ pub(crate) fn convert(
     tensor: &TensorProto,
     external: &mut ExternalFiles,
 ) -> Result<Tensor, TensorError> {
-    let payload = payload(tensor, external)?;
-    let dtype = dtype(payload.ty).ok_or(TensorError::UnsupportedType(payload.ty))?;
-    let too_large = || TensorError::TooLarge(tensor.dims.clone());
-    let shape: Result<Vec<usize>, _> =
-        payload.dims.iter().map(|&size| usize::try_from(size)).collect();
-    Tensor::new(dtype, shape.map_err(|_| too_large())?, payload.bytes).map_err(|_| too_large())
-}
-
-/// The type of a tensor, without its data.
-///
-/// # Errors
-/// As [`to_tensor`], for type and shape alone.
-pub(crate) fn ty(tensor: &TensorProto) -> Result<Type, TensorError> {
-    let (ty, dims, _) = layout(tensor)?;
-    let dtype = dtype(ty).ok_or(TensorError::UnsupportedType(ty))?;
-    let size = |&size: &u64| i64::try_from(size).map(Dim::constant);
-    let shape = dims.iter().map(size).collect::<Result<Vec<Dim>, _>>();
-    Ok(Type::new(dtype, shape.map_err(|_| TensorError::TooLarge(tensor.dims.clone()))?))
-}
-
-/// A tensor's elements as little-endian bytes; elements of less than 8 bits are packed, the first in
-/// the lowest bits.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Payload {
-    pub(crate) ty: DataType,
-    pub(crate) dims: Vec<u64>,
-    pub(crate) bytes: Bytes,
-}
-
-/// Bits of one element; `None` for types that have no fixed-width encoding.
-pub(crate) fn bits(ty: DataType) -> Option<u64> {
-    Some(match ty {
-        DataType::Undefined | DataType::String => return None,
-        DataType::Uint2 | DataType::Int2 => 2,
-        DataType::Uint4 | DataType::Int4 | DataType::Float4e2m1 => 4,
-        DataType::Float6e2m3 | DataType::Float6e3m2 => 6,
-        DataType::Bool
-        | DataType::Uint8
-        | DataType::Int8
-        | DataType::Float8e4m3fn
-        | DataType::Float8e4m3fnuz
-        | DataType::Float8e5m2
-        | DataType::Float8e5m2fnuz
-        | DataType::Float8e8m0 => 8,
-        DataType::Uint16 | DataType::Int16 | DataType::Float16 | DataType::Bfloat16 => 16,
-        DataType::Uint32 | DataType::Int32 | DataType::Float => 32,
-        DataType::Uint64 | DataType::Int64 | DataType::Double | DataType::Complex64 => 64,
-        DataType::Complex128 => 128,
-    })
-}
-
-/// The element type, the shape and the number of bytes they need.
-///
-/// # Errors
-/// [`TensorError`] for a type without a fixed width, a negative size, or a total beyond 2^63 bytes.
-pub(crate) fn layout(tensor: &TensorProto) -> Result<(DataType, Vec<u64>, u64), TensorError> {
-    let ty = DataType::try_from(tensor.data_type)
-        .map_err(|_| TensorError::UnknownType(tensor.data_type))?;
-    let bits = bits(ty).ok_or(TensorError::UnsupportedType(ty))?;
-    let mut dims = Vec::with_capacity(tensor.dims.len());
-    // The sizes other than 0 are bounded too, so that later products of some of them cannot overflow.
-    let mut count = 1u64;
-    let mut bounded = bits;
-    for &size in &tensor.dims {
-        let size = u64::try_from(size).map_err(|_| TensorError::NegativeSize(size))?;
-        dims.push(size);
-        count = count.wrapping_mul(size);
-        bounded = bounded
-            .checked_mul(size.max(1))
-            .filter(|&bits| bits <= i64::MAX as u64)
-            .ok_or_else(|| TensorError::TooLarge(tensor.dims.clone()))?;
-    }
-    Ok((ty, dims, (count * bits).div_ceil(8)))
-}
-
-/// Brings a tensor to the one encoding. Raw and external data are shared, not copied.
-///
-/// # Errors
-/// [`TensorError`]: the data does not fit the shape and type, or cannot be had.
-pub(crate) fn payload(
-    tensor: &TensorProto,
-    external: &mut ExternalFiles,
-) -> Result<Payload, TensorError> {
-    let (ty, dims, expected) = layout(tensor)?;
+    let layout = Layout::of(tensor)?;
     if tensor.segment.is_some() {
         return Err(TensorError::Segmented);
     }
+    let expected = (layout.count * layout.dtype.size()) as u64;
     let bytes = match tensor.data_location {
         0 => match &tensor.raw_data {
             Some(raw) => raw.clone(),
-            None => typed(tensor, ty, &dims)?,
+            None => typed(tensor, &layout)?,
         },
         1 => external.bytes(&tensor.external_data, expected)?,
         other => return Err(TensorError::Location(other)),
@@ -190,8 +108,48 @@ pub(crate) fn payload(
     if found != expected {
         return Err(TensorError::Length { expected, found, unit: "bytes" });
     }
-    let bytes = if ty == DataType::Bool { normal_bools(bytes) } else { bytes };
-    Ok(Payload { ty, dims, bytes })
+    let bytes = if layout.dtype == DType::Bool { normal_bools(bytes) } else { bytes };
+    Tensor::new(layout.dtype, layout.shape, bytes)
+        .map_err(|_| TensorError::TooLarge(tensor.dims.clone()))
+}
+
+/// The type of a tensor, without its data.
+///
+/// # Errors
+/// As [`to_tensor`], for type and shape alone.
+pub(crate) fn ty(tensor: &TensorProto) -> Result<Type, TensorError> {
+    let layout = Layout::of(tensor)?;
+    Ok(Type::new(layout.dtype, layout.shape.as_slice()))
+}
+
+/// What a tensor says of itself.
+struct Layout {
+    ty: DataType,
+    dtype: DType,
+    shape: Vec<usize>,
+    /// The number of elements; that many bytes of the type's size fit into memory.
+    count: usize,
+}
+
+impl Layout {
+    fn of(tensor: &TensorProto) -> Result<Self, TensorError> {
+        let ty = DataType::try_from(tensor.data_type)
+            .map_err(|_| TensorError::UnknownType(tensor.data_type))?;
+        let dtype = dtype(ty).ok_or(TensorError::UnsupportedType(ty))?;
+        let mut shape = Vec::with_capacity(tensor.dims.len());
+        // The sizes other than 0 are bounded too, so that products of some of them cannot overflow.
+        let mut bounded = dtype.size();
+        for &size in &tensor.dims {
+            let size = usize::try_from(size).map_err(|_| TensorError::NegativeSize(size))?;
+            shape.push(size);
+            bounded = bounded
+                .checked_mul(size.max(1))
+                .filter(|&bytes| bytes <= isize::MAX as usize)
+                .ok_or_else(|| TensorError::TooLarge(tensor.dims.clone()))?;
+        }
+        let count = shape.iter().product();
+        Ok(Self { ty, dtype, shape, count })
+    }
 }
 
 /// Any byte but 0 is true; later stages rely on true being 1.
@@ -203,32 +161,17 @@ fn normal_bools(bytes: Bytes) -> Bytes {
     }
 }
 
-/// Elements from the typed fields (`float_data` and its like).
-fn typed(tensor: &TensorProto, ty: DataType, dims: &[u64]) -> Result<Bytes, TensorError> {
-    let count: u64 = dims.iter().product();
-    let (expected, bytes) = match ty {
-        DataType::Float => (count, le(&tensor.float_data, f32::to_le_bytes)),
-        DataType::Complex64 => (2 * count, le(&tensor.float_data, f32::to_le_bytes)),
-        DataType::Double => (count, le(&tensor.double_data, f64::to_le_bytes)),
-        DataType::Complex128 => (2 * count, le(&tensor.double_data, f64::to_le_bytes)),
-        DataType::Int64 => (count, le(&tensor.int64_data, i64::to_le_bytes)),
-        DataType::Uint64 => (count, le(&tensor.uint64_data, u64::to_le_bytes)),
-        DataType::Uint32 => (count, unsigned(tensor)?),
-        DataType::Undefined | DataType::String => return Err(TensorError::UnsupportedType(ty)),
-        _ => {
-            let per_number = if matches!(ty, DataType::Float6e2m3 | DataType::Float6e3m2) {
-                // One element a number here, although raw data packs them.
-                return Err(TensorError::UnsupportedType(ty));
-            } else {
-                8 / bits(ty).unwrap_or(8).min(8)
-            };
-            (count.div_ceil(per_number), narrow(tensor, ty)?)
-        }
+/// Elements from the typed fields (`float_data` and its like), little-endian.
+fn typed(tensor: &TensorProto, layout: &Layout) -> Result<Bytes, TensorError> {
+    let (stored, bytes) = match layout.dtype {
+        DType::F32 => (tensor.float_data.len(), le(&tensor.float_data, f32::to_le_bytes)),
+        DType::F64 => (tensor.double_data.len(), le(&tensor.double_data, f64::to_le_bytes)),
+        DType::I64 => (tensor.int64_data.len(), le(&tensor.int64_data, i64::to_le_bytes)),
+        DType::U64 => (tensor.uint64_data.len(), le(&tensor.uint64_data, u64::to_le_bytes)),
+        DType::U32 => (tensor.uint64_data.len(), unsigned(tensor)?),
+        _ => (tensor.int32_data.len(), narrow(tensor, layout)?),
     };
-    let width = bits(ty).unwrap_or(8).max(8) / 8;
-    let width =
-        if matches!(ty, DataType::Complex64 | DataType::Complex128) { width / 2 } else { width };
-    let found = bytes.len() as u64 / width;
+    let (expected, found) = (layout.count as u64, stored as u64);
     if found == expected {
         Ok(bytes)
     } else {
@@ -254,21 +197,21 @@ fn unsigned(tensor: &TensorProto) -> Result<Bytes, TensorError> {
     Ok(bytes.into())
 }
 
-/// The types that `int32_data` holds. Floats are their bits; packed types one byte a number.
-fn narrow(tensor: &TensorProto, ty: DataType) -> Result<Bytes, TensorError> {
-    let (low, high, width) = match ty {
-        DataType::Int32 => (i32::MIN, i32::MAX, 4),
-        DataType::Int16 => (i16::MIN.into(), i16::MAX.into(), 2),
-        DataType::Uint16 | DataType::Float16 | DataType::Bfloat16 => (0, u16::MAX.into(), 2),
-        DataType::Int8 => (i8::MIN.into(), i8::MAX.into(), 1),
-        // A pair of 4-bit elements may come as a signed byte.
-        DataType::Int4 | DataType::Int2 => (i8::MIN.into(), u8::MAX.into(), 1),
-        _ => (0, u8::MAX.into(), 1),
+/// The types that `int32_data` holds; floats are their bits.
+fn narrow(tensor: &TensorProto, layout: &Layout) -> Result<Bytes, TensorError> {
+    let (low, high) = match layout.dtype {
+        DType::I32 => (i32::MIN, i32::MAX),
+        DType::I16 => (i16::MIN.into(), i16::MAX.into()),
+        DType::I8 => (i8::MIN.into(), i8::MAX.into()),
+        DType::U16 | DType::F16 | DType::BF16 => (0, u16::MAX.into()),
+        _ => (0, u8::MAX.into()),
     };
+    let width = layout.dtype.size();
     let mut bytes = Vec::with_capacity(tensor.int32_data.len() * width);
     for (index, &value) in tensor.int32_data.iter().enumerate() {
-        let value = if ty == DataType::Bool { i32::from(value != 0) } else { value };
+        let value = if layout.dtype == DType::Bool { i32::from(value != 0) } else { value };
         if !(low..=high).contains(&value) {
+            let ty = layout.ty;
             return Err(TensorError::OutOfRange { index, value: value.into(), ty });
         }
         bytes.extend(&value.to_le_bytes()[..width]);
@@ -285,7 +228,7 @@ mod tests {
     }
 
     fn bytes(tensor: &TensorProto) -> Result<Vec<u8>, TensorError> {
-        payload(tensor, &mut ExternalFiles::default()).map(|payload| payload.bytes.to_vec())
+        to_tensor(tensor).map(|tensor| tensor.bytes().to_vec())
     }
 
     #[test]
@@ -308,8 +251,6 @@ mod tests {
             [0x80, 0x3f, 0, 0xc0]
         );
         assert_eq!(bytes(&ints(DataType::Float8e4m3fn, &[0x38, 0xc0])).unwrap(), [0x38, 0xc0]);
-        let packed = TensorProto { int32_data: vec![0x21, 0x3], ..tensor(DataType::Uint4, &[3]) };
-        assert_eq!(bytes(&packed).unwrap(), [0x21, 0x03]);
         let floats = TensorProto { float_data: vec![1.0], ..tensor(DataType::Float, &[]) };
         assert_eq!(bytes(&floats).unwrap(), 1f32.to_le_bytes());
         let doubles = TensorProto { double_data: vec![0.1], ..tensor(DataType::Double, &[1, 1]) };
@@ -318,9 +259,6 @@ mod tests {
         assert_eq!(bytes(&longs).unwrap(), [255; 8]);
         let unsigned = TensorProto { uint64_data: vec![5], ..tensor(DataType::Uint32, &[1]) };
         assert_eq!(bytes(&unsigned).unwrap(), [5, 0, 0, 0]);
-        let complex =
-            TensorProto { float_data: vec![1.0, 2.0], ..tensor(DataType::Complex64, &[1]) };
-        assert_eq!(bytes(&complex).unwrap().len(), 8);
     }
 
     #[test]
@@ -348,6 +286,10 @@ mod tests {
         assert!(matches!(bytes(&huge), Err(TensorError::TooLarge(_))));
         let hidden = tensor(DataType::Float, &[1 << 40, 1 << 40, 0]);
         assert!(matches!(bytes(&hidden), Err(TensorError::TooLarge(_))));
+        assert!(matches!(
+            bytes(&tensor(DataType::Int4, &[1])),
+            Err(TensorError::UnsupportedType(_))
+        ));
         assert!(matches!(
             bytes(&tensor(DataType::String, &[1])),
             Err(TensorError::UnsupportedType(_))
