@@ -40,7 +40,7 @@ impl Format {
             // Half of them near each other, where cancellation and ties happen.
             let bits = next() as u16;
             let middle = if self.name == "f16" { 0x3c00 } else { 0x3f80 };
-            u64::from(if next() % 2 == 0 { middle + bits % 64 } else { bits })
+            u64::from(if next().is_multiple_of(2) { middle + bits % 64 } else { bits })
         };
         (0..3000)
             .map(|_| vec![operand(), operand(), operand()])

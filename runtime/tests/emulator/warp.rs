@@ -150,7 +150,7 @@ fn blocks_are_independent_of_the_number_of_threads() {
     let expected: Vec<u64> = (0..5000u64)
         .map(|i| {
             let t = i * 7 + 3;
-            if t % 5 == 0 { u64::from((t as u32).wrapping_neg()) } else { t * t & 0xffff_ffff }
+            if t % 5 == 0 { u64::from((t as u32).wrapping_neg()) } else { (t * t) & 0xffff_ffff }
         })
         .collect();
     assert_eq!(each(text, &[32], 32, &rows), expected);
