@@ -73,7 +73,7 @@ impl KernelBuilder {
         let name = name.into();
         // A size of 0 is a multiple of everything.
         let power = elements.trailing_zeros().min(BUFFER_ALIGN.trailing_zeros());
-        let multiple = (dtype.size() as u32) << power;
+        let multiple = ((dtype.size() as u32) << power).min(BUFFER_ALIGN as u32);
         self.kernel.params.push(Param::Global { name, dtype, written, multiple });
         Memory::Global(self.kernel.params.len() as u32 - 1)
     }

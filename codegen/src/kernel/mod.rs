@@ -53,7 +53,7 @@ pub enum Param {
         dtype: DType,
         /// Whether the kernel writes it; if so it is not read, or only what the same thread wrote.
         written: bool,
-        /// A power of two that divides its size in bytes: the element's size at least.
+        /// A power of two that divides its size in bytes, from the element's size to `BUFFER_ALIGN`.
         multiple: u32,
     },
     /// A number by value.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fornax_bundle::DType;
+use fornax_bundle::manifest::BUFFER_ALIGN;
 use fornax_ir::{BinaryFn, Scalar, ScalarExpr, UnaryFn};
 
 use super::{Block, Instruction, Kernel, Layout, Memory, Param, Statement, Ty, ValueId};
@@ -72,12 +73,21 @@ impl Verifier<'_> {
             }
         }
         for param in &kernel.params {
-            let Param::Scalar { name, dtype, range } = param else { continue };
-            if !matches!(dtype, DType::I32 | DType::I64) {
-                self.fault(format!("`{name}` is {dtype}; scalars are i32 or i64"));
-            }
-            if range.min > range.max || range.divisor < 1 {
-                self.fault(format!("`{name}` has no possible value"));
+            match param {
+                Param::Scalar { name, dtype, range } => {
+                    if !matches!(dtype, DType::I32 | DType::I64) {
+                        self.fault(format!("`{name}` is {dtype}; scalars are i32 or i64"));
+                    }
+                    if range.min > range.max || range.divisor < 1 {
+                        self.fault(format!("`{name}` has no possible value"));
+                    }
+                }
+                Param::Global { name, dtype, multiple, .. } => {
+                    let possible = dtype.size() as u32..=BUFFER_ALIGN as u32;
+                    if !multiple.is_power_of_two() || !possible.contains(multiple) {
+                        self.fault(format!("`{name}` has an impossible multiple, {multiple}"));
+                    }
+                }
             }
         }
         for array in &kernel.shared {
@@ -537,6 +547,12 @@ mod tests {
                 multiple: 4,
             };
         });
+        for wrong in [0, 2, 12, 512] {
+            expect("impossible multiple", &|k| {
+                let Param::Global { multiple, .. } = &mut k.params[0] else { unreachable!() };
+                *multiple = wrong;
+            });
+        }
         expect("no groups of 4", &|k| {
             let load = find(k, |i| matches!(i, Instruction::Load { .. }));
             let Instruction::Load { vector, .. } = &mut load.instruction else { unreachable!() };

@@ -15,7 +15,6 @@ mod unroll;
 use std::sync::Once;
 
 use fornax_bundle::DType;
-use fornax_bundle::manifest::BUFFER_ALIGN;
 use inkwell::OptimizationLevel;
 use inkwell::attributes::{Attribute, AttributeLoc};
 use inkwell::context::Context;
@@ -148,7 +147,7 @@ fn describe_param(ir: &Ir<'_>, function: FunctionValue<'_>, index: u32, param: &
         Param::Global { written, multiple, .. } => {
             // LLVM widens loads of three elements to four where the alignment lets it, which it then
             // must do inside of the array.
-            function.set_param_alignment(index, (*multiple).min(BUFFER_ALIGN as u32));
+            function.set_param_alignment(index, *multiple);
             function.add_attribute(place, ir.attribute("noalias"));
             if !written {
                 function.add_attribute(place, ir.attribute("readonly"));

@@ -190,8 +190,8 @@ impl Parser {
 
     fn global(&mut self) -> Parse<()> {
         let (name, dtype) = self.named()?;
-        self.expect("by")?;
-        let multiple = self.number()?;
+        let natural = dtype.size() as u32;
+        let multiple = if self.eat("by") { self.number()? } else { natural };
         let written = self.eat("written");
         self.kernel.params.push(Param::Global { name, dtype, written, multiple });
         Ok(())

@@ -43,7 +43,11 @@ fn print_param(f: &mut Formatter<'_>, param: &Param) -> fmt::Result {
     match param {
         Param::Global { name, dtype, written, multiple } => {
             let written = if *written { " written" } else { "" };
-            writeln!(f, "  global {name}: {dtype} by {multiple}{written}")
+            write!(f, "  global {name}: {dtype}")?;
+            if *multiple != dtype.size() as u32 {
+                write!(f, " by {multiple}")?;
+            }
+            writeln!(f, "{written}")
         }
         Param::Scalar { name, dtype, range } => {
             let (min, max, divisor) = (range.min, range.max, range.divisor);
