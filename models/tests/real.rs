@@ -1,5 +1,4 @@
-//! Real models that others made, from the folder `.cache/models` that the CI script fills with
-//! `pip install --no-deps --target .cache/models magika==1.0.3 rapidocr-onnxruntime==1.4.4`.
+//! Real models that others made, from the folder `.cache/models` that `tools/setup` fills.
 
 #![allow(clippy::print_stderr, reason = "a skipped test says so")]
 
@@ -13,7 +12,9 @@ fn model(path: &str) -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.cache/models");
     let file = folder.join(path);
     if !file.exists() {
-        eprintln!("SKIPPED: {} is missing; run .ci/run to fetch it", file.display());
+        let required = std::env::var_os("FORNAX_REQUIRE_ALL").is_some();
+        assert!(!required, "{} is missing; run tools/setup", file.display());
+        eprintln!("SKIPPED: {} is missing; run tools/setup to fetch it", file.display());
         return None;
     }
     Some(file)
@@ -46,7 +47,7 @@ const SOURCES: &[&str] = &["input", "weight", "constant"];
 
 #[test]
 fn magika_at_batch_1() {
-    let Some(path) = model("magika/models/standard_v3_3/model.onnx") else { return };
+    let Some(path) = model("magika.onnx") else { return };
     let options =
         ImportOptions { dims: [("unk__214".to_owned(), 1)].into(), ..ImportOptions::default() };
     let graph = import(&path, &options).unwrap_or_else(|error| panic!("{error}")).graph;
@@ -56,7 +57,7 @@ fn magika_at_batch_1() {
 
 #[test]
 fn magika_with_a_symbolic_batch() {
-    let Some(path) = model("magika/models/standard_v3_3/model.onnx") else { return };
+    let Some(path) = model("magika.onnx") else { return };
     let graph =
         import(&path, &ImportOptions::default()).unwrap_or_else(|error| panic!("{error}")).graph;
     let signature = [("bytes", "i32[unk__214,2048]"), ("target_label", "f32[unk__214,214]")];
@@ -65,7 +66,7 @@ fn magika_with_a_symbolic_batch() {
 
 #[test]
 fn ocr_detector_at_64_by_64() {
-    let Some(path) = model("rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer.onnx") else {
+    let Some(path) = model("ocr_det.onnx") else {
         return;
     };
     let options = ImportOptions {
