@@ -80,7 +80,7 @@ def main(fornax, models_only):
         out = CARRY / "cases" / f"{name}.fnx"
         if not record(NODE_TESTS / name, out.with_suffix(".npz")):
             return "not recorded: an element type that numpy does not have"
-        error = compile_model(fornax, NODE_TESTS / name / "model.onnx", out, [])
+        error = compile_model(fornax, NODE_TESTS / name / "model.onnx", out, ["--target", "sm_90a"])
         if error:
             out.with_suffix(".npz").unlink()
         return error
