@@ -1,5 +1,7 @@
 //! Checks of the source tree: who may depend on whom, and what must not be left behind.
 
+#![allow(clippy::unwrap_used, reason = "a failure of what is not tested here may panic")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 

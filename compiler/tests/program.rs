@@ -2,6 +2,8 @@
 //! emulator, and what it says to bad files.
 
 #![cfg(feature = "llvm")]
+#![allow(clippy::unwrap_used, reason = "a failure of what is not tested here may panic")]
+#![allow(clippy::print_stdout, reason = "a test that is skipped says so")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -47,7 +47,7 @@ fn run(test: &NodeTest, target: &str, device: &Arc<dyn Device>) -> Outcome {
     };
     let outcome = parts
         .to_bytes()
-        .and_then(|bytes| Bundle::from_bytes(bytes))
+        .and_then(Bundle::from_bytes)
         .map_err(|error| format!("bundle: {error}"))
         .and_then(|bundle| execute(&bundle, device, &imported.inputs))
         .and_then(|outputs| {

@@ -345,7 +345,7 @@ impl Builder<'_> {
                 &words[after..words.len().min(after + 6)]
             }
         };
-        if near.is_empty() { "" } else { *self.choices.pick::<&'static str>(near) }
+        if near.is_empty() { "" } else { self.choices.pick::<&'static str>(near) }
     }
 
     fn ints(&mut self, length: usize) -> Vec<i64> {

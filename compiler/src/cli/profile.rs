@@ -17,7 +17,7 @@ use super::{Verdict, option_error, print_json};
 pub(crate) struct Args {
     /// The bundle
     bundle: PathBuf,
-    /// The device: cuda, cuda:<index> or emulator (whose times are those of the emulator)
+    /// The device: cuda, cuda:INDEX or emulator (whose times are those of the emulator)
     #[arg(long, default_value = "cuda")]
     device: String,
     /// The target plan to run, such as sm_80; the best that the device takes unless said

@@ -22,7 +22,7 @@ pub(crate) struct Args {
     /// The folder for the outputs, one .npy each; made if it is not there
     #[arg(short, long, value_name = "FOLDER")]
     output: PathBuf,
-    /// The device: cuda, cuda:<index> or emulator
+    /// The device: cuda, cuda:INDEX or emulator
     #[arg(long, default_value = "cuda")]
     device: String,
     /// The target plan to run, such as sm_80; the best that the device takes unless said
