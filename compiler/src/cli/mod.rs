@@ -15,10 +15,12 @@ mod progress;
 mod run;
 mod validate;
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use fornax_compiler::Error;
+use fornax_compiler::validate::InputRange;
 
 /// Ahead-of-time operator-fusion compiler for NVIDIA GPUs.
 #[derive(Debug, Parser)]
@@ -106,4 +108,19 @@ pub(crate) fn print_json(value: &impl serde::Serialize) {
 /// An error about an option.
 pub(crate) fn option_error(option: &str, reason: impl Into<String>) -> Error {
     Error::Option { option: option.to_owned(), reason: reason.into() }
+}
+
+/// Parses `--input-range x=0..255` options.
+pub(crate) fn input_ranges(entries: &[String]) -> Result<BTreeMap<String, InputRange>, Error> {
+    entries
+        .iter()
+        .map(|entry| {
+            let (name, range) = entry.rsplit_once('=').ok_or_else(|| {
+                option_error("--input-range", format!("`{entry}`: expected input=low..high"))
+            })?;
+            let range =
+                InputRange::parse(range).map_err(|reason| option_error("--input-range", reason))?;
+            Ok((name.to_owned(), range))
+        })
+        .collect()
 }

@@ -1,16 +1,15 @@
 //! `fornax profile`
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
-use fornax_compiler::validate::{Distribution, InputRange, Options, seeded_inputs};
+use fornax_compiler::validate::{Distribution, Options, seeded_inputs};
 use fornax_compiler::{Error, Loaded, parse_dims};
 use fornax_runtime::profile::{Profile, profile};
 use fornax_runtime::{Memory, open_device};
 use serde::Serialize;
 
-use super::{Verdict, option_error, print_json};
+use super::{Verdict, input_ranges, option_error, print_json};
 
 /// Options of `fornax profile`.
 #[derive(Debug, ClapArgs)]
@@ -71,20 +70,11 @@ pub(crate) fn run(args: Args) -> Result<Verdict, Error> {
         args.weights.as_deref(),
         Memory::Planned,
     )?;
-    let mut ranges = BTreeMap::new();
-    for entry in &args.input_range {
-        let (name, range) = entry.rsplit_once('=').ok_or_else(|| {
-            option_error("--input-range", format!("`{entry}`: expected input=low..high"))
-        })?;
-        let range =
-            InputRange::parse(range).map_err(|reason| option_error("--input-range", reason))?;
-        ranges.insert(name.to_owned(), range);
-    }
     let options = Options {
         seed: 0,
         seeds: 1,
         distributions: vec![Distribution::Normal],
-        ranges,
+        ranges: input_ranges(&args.input_range)?,
         dims: parse_dims(&args.dim).map_err(|reason| option_error("--dim", reason))?,
     };
     let (_, inputs) = seeded_inputs(&loaded, &options)?.remove(0);

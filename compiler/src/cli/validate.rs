@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use clap::Args as ClapArgs;
 use fornax_bundle::Tensor;
 use fornax_compiler::validate::{
-    Bisection, Case, Distribution, InputRange, Options, against_interpreter, against_recorded,
-    bisect, seeded_inputs,
+    Bisection, Case, Distribution, Options, against_interpreter, against_recorded, bisect,
+    seeded_inputs,
 };
 use fornax_compiler::{Error, Loaded, parse_dims, tensors};
 use fornax_runtime::{Memory, open_device};
 use serde::Serialize;
 
 use super::progress::Progress;
-use super::{Verdict, option_error, print_json};
+use super::{Verdict, input_ranges, option_error, print_json};
 
 /// Options of `fornax validate`.
 #[derive(Debug, ClapArgs)]
@@ -162,18 +162,7 @@ fn options(args: &Args) -> Result<Options, Error> {
                 .map_err(|reason| option_error(&format!("--distribution {name}"), reason))
         })
         .collect::<Result<_, _>>()?;
-    let ranges = args
-        .input_range
-        .iter()
-        .map(|entry| {
-            let (name, range) = entry.rsplit_once('=').ok_or_else(|| {
-                option_error("--input-range", format!("`{entry}`: expected input=low..high"))
-            })?;
-            let range =
-                InputRange::parse(range).map_err(|reason| option_error("--input-range", reason))?;
-            Ok((name.to_owned(), range))
-        })
-        .collect::<Result<_, Error>>()?;
+    let ranges = input_ranges(&args.input_range)?;
     if args.seeds == 0 {
         return Err(option_error("--seeds", "give at least 1"));
     }
