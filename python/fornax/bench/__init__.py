@@ -1,0 +1,1 @@
+"""Benchmarking Fornax against `torch.compile`, honestly. `python -m fornax.bench --help` says how."""

@@ -1,0 +1,7 @@
+"""`python -m fornax.bench`."""
+
+import sys
+
+from .cli import main
+
+sys.exit(main())
