@@ -7,11 +7,16 @@ use std::collections::BTreeMap;
 
 use fornax_bundle::{Dim, DimRange, Symbol, Tensor};
 
-use crate::{Graph, NodeId, SourceMap, Type};
+use crate::{Graph, SourceMap, Type};
 
+pub mod index;
 mod schedule;
+mod structure;
 
 pub use schedule::{Schedule, ScheduleError};
+pub use structure::{
+    Rejection, RejectionReason, RowAnchor, RowOutput, Rows, Structure, structure,
+};
 
 /// A fused model.
 #[derive(Debug, Clone)]
@@ -118,21 +123,18 @@ pub struct Region {
 }
 
 impl Region {
-    /// The node that decides how the region is lowered: its only reduce, scan, contraction or window
-    /// node; none when the body is pointwise and movement alone.
-    pub fn anchor(&self) -> Option<NodeId> {
-        anchor(&self.body)
+    /// What the body is.
+    ///
+    /// # Errors
+    /// What forbids that it is computed as one region.
+    pub fn structure(&self) -> Result<Structure, Rejection> {
+        structure(&self.body, &self.body.dims)
     }
 
-    /// The class of the anchor; `pointwise` without one.
+    /// The name of the body's structure (see [`Structure::class`]); `illegal` without one.
     pub fn class(&self) -> &'static str {
-        self.anchor().map_or("pointwise", |id| self.body.node(id).op.class().name())
+        self.structure().map_or("illegal", |structure| structure.class())
     }
-}
-
-/// The first reduce, scan, contraction or window node of a region's body, in order.
-pub fn anchor(body: &Graph) -> Option<NodeId> {
-    body.in_order().into_iter().find(|&id| body.node(id).op.class().is_anchor())
 }
 
 /// Where the values between regions lie, and the workspaces of launch groups.

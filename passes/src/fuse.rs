@@ -73,9 +73,11 @@ fn region(
     places: &BTreeMap<NodeId, ValueRef>,
 ) -> Result<Region, PassError> {
     let (body, operands) = body::extract(graph, decision, root)?;
-    let schedule = schedule::choose(&body, &graph.dims);
+    let name = format!("r{number}");
+    let schedule = schedule::choose(&body, &graph.dims)
+        .map_err(|rejection| PassError::Region { region: name.clone(), rejection })?;
     Ok(Region {
-        name: format!("r{number}"),
+        name,
         phase,
         operands: operands.iter().map(|operand| places[operand]).collect(),
         schedule,

@@ -13,6 +13,7 @@ pub use fuse::fuse;
 
 use fornax_ir::Diagnostic;
 use fornax_ir::interp::InterpError;
+use fornax_ir::plan::Rejection;
 
 /// Why a pass gave up.
 #[derive(Debug, thiserror::Error)]
@@ -25,4 +26,12 @@ pub enum PassError {
     /// A constant expression could not be evaluated (our bug).
     #[error("constant folding: {0}")]
     Fold(#[from] InterpError),
+    /// Fusion made a region that cannot be computed as one (our bug).
+    #[error("region {region}: {rejection}")]
+    Region {
+        /// The region's name.
+        region: String,
+        /// What forbids it.
+        rejection: Rejection,
+    },
 }

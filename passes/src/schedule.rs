@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use fornax_ir::op::{AxisRole, OpClass, OpCtx};
-use fornax_ir::plan::{Schedule, anchor};
+use fornax_ir::plan::{Rejection, Schedule, structure};
 use fornax_ir::{Dim, DimRange, Graph, NodeId, Symbol};
 
 /// Threads in a block where nothing speaks for another number.
@@ -16,12 +16,19 @@ const ACCESS_BYTES: u32 = 16;
 const BLOCKS_TO_FILL: i64 = 132;
 
 /// A schedule for a region's body.
-pub(crate) fn choose(body: &Graph, dims: &BTreeMap<Symbol, DimRange>) -> Schedule {
-    let Some(anchor) = anchor(body) else { return pointwise(body, dims) };
+///
+/// # Errors
+/// When the body cannot be computed as one region.
+pub(crate) fn choose(
+    body: &Graph,
+    dims: &BTreeMap<Symbol, DimRange>,
+) -> Result<Schedule, Rejection> {
+    let structure = structure(body, dims)?;
+    let Some(anchor) = structure.anchor() else { return Ok(pointwise(body, dims)) };
     let node = body.node(anchor);
     let types = body.operand_types(anchor);
     let ctx = OpCtx { attrs: &node.attrs, operands: &types };
-    match node.op.class() {
+    Ok(match node.op.class() {
         OpClass::Reduce(form) => reduce(body, anchor, &form(&ctx).axes, dims),
         OpClass::Scan(_) => Schedule::Scan { threads: 128, items: 4 },
         OpClass::Window(_) => Schedule::FoldThread { threads: 128, vector: 1 },
@@ -37,7 +44,7 @@ pub(crate) fn choose(body: &Graph, dims: &BTreeMap<Symbol, DimRange>) -> Schedul
             )
         }
         _ => unreachable!("invariant: an anchor is a reduce, scan, contraction or window"),
-    }
+    })
 }
 
 /// The size to tune for: the upper end of a symbolic size's range, but no more than a common one.

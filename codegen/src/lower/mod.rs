@@ -9,7 +9,6 @@ mod adjacent;
 mod emit;
 mod fold;
 mod fold_kernels;
-mod index;
 mod pointwise;
 mod pull;
 mod scan;
@@ -19,7 +18,7 @@ mod tile;
 use std::collections::BTreeMap;
 
 use fornax_ir::op::OpClass;
-use fornax_ir::plan::{Region, Schedule};
+use fornax_ir::plan::{Region, Schedule, Structure, index};
 use fornax_ir::{DType, Dim, DimRange, Symbol};
 
 use crate::CodegenError;
@@ -76,13 +75,7 @@ pub enum Arg {
 
 /// Lowers a region as its schedule says. `dims`: ranges of the symbolic sizes.
 ///
-/// A region is legal when
-/// * it has at least one output and at most one *anchor*: a reduce, scan, contraction or window node;
-/// * all outputs have one shape, which is the anchor's if there is one (element types may differ);
-/// * every node that depends on the anchor is pointwise;
-/// * every other node is pointwise, a movement, an iota, an input, or a constant with one element or
-///   equal elements; they may depend on one another in any way, and both the anchor and what comes
-///   after it may use them.
+/// A region is legal when it has a [`structure`](fornax_ir::plan::structure).
 ///
 /// Each node before the anchor is computed as often as its value is used at different indices, so fusing
 /// costly ones under a movement that repeats, or into a contraction, is legal but may be slow.
@@ -98,36 +91,43 @@ pub fn lower(
     dims: &BTreeMap<Symbol, DimRange>,
 ) -> Result<LoweredRegion, CodegenError> {
     let site = Site::new(region, dims)?;
-    let class = site.anchor.map(|anchor| (anchor, site.body.node(anchor).op.class()));
-    match (&region.schedule, class) {
-        (&Schedule::Pointwise { threads, vector, unroll }, None) => {
+    match (&region.schedule, &site.structure) {
+        (&Schedule::Pointwise { threads, vector, unroll }, Structure::Pointwise) => {
             pointwise::lower(&site, threads, vector, unroll)
         }
         (
             &Schedule::FoldThread { threads, vector },
-            Some((anchor, OpClass::Reduce(_) | OpClass::Window(_) | OpClass::Contraction(_))),
+            &(Structure::Reduce(anchor)
+            | Structure::Window(anchor)
+            | Structure::Contraction(anchor)),
         ) => fold_kernels::by_thread(&site, anchor, threads, vector),
         (
             &Schedule::FoldBlock { threads, rows, vector },
-            Some((anchor, OpClass::Reduce(_) | OpClass::Contraction(_))),
+            &(Structure::Reduce(anchor) | Structure::Contraction(anchor)),
         ) => fold_kernels::by_block(&site, anchor, threads, rows, vector),
         (
             &Schedule::FoldSplit { threads, vector, parts },
-            Some((anchor, OpClass::Reduce(_) | OpClass::Contraction(_))),
+            &(Structure::Reduce(anchor) | Structure::Contraction(anchor)),
         ) => fold_kernels::by_parts(&site, anchor, threads, vector, parts),
-        (&Schedule::Scan { threads, items }, Some((anchor, OpClass::Scan(form)))) => {
+        (&Schedule::Scan { threads, items }, &Structure::Scan(anchor)) => {
+            let OpClass::Scan(form) = site.body.node(anchor).op.class() else {
+                unreachable!("invariant: a scan's structure has a scan")
+            };
             scan::lower(&site, anchor, *form, threads, items)
         }
         (
             &Schedule::Tile { block_m, block_n, block_k, thread_m, thread_n },
-            Some((anchor, OpClass::Contraction(form))),
+            &Structure::Contraction(anchor),
         ) => {
+            let OpClass::Contraction(form) = site.body.node(anchor).op.class() else {
+                unreachable!("invariant: a contraction's structure has a contraction")
+            };
             let sizes = tile::Sizes { block_m, block_n, block_k, thread_m, thread_n };
             tile::lower(&site, anchor, *form, sizes)
         }
         (schedule, _) => {
             let reason =
-                format!("the schedule {schedule:?} is none for a {} region", region.class());
+                format!("the schedule {schedule:?} is none for a {} region", site.structure.class());
             Err(site.error(site.body.outputs()[0].value, reason))
         }
     }

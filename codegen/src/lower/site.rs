@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fornax_ir::op::{OpClass, OpCtx};
-use fornax_ir::plan::Region;
+use fornax_ir::plan::{Region, Structure, structure};
 use fornax_ir::{Dim, DimRange, Graph, NodeId, ScalarExpr, SourceMap, Symbol, Type};
 
 use super::CodegenError;
@@ -14,15 +14,13 @@ pub(super) struct Site<'a> {
     pub region: &'a Region,
     pub body: &'a Graph,
     pub dims: &'a BTreeMap<Symbol, DimRange>,
-    pub anchor: Option<NodeId>,
+    pub structure: Structure,
     sources: &'a SourceMap,
     operands: BTreeMap<NodeId, usize>,
-    /// Nodes whose value depends on the anchor's.
-    after_anchor: BTreeSet<NodeId>,
 }
 
 impl<'a> Site<'a> {
-    /// Looks a region up and checks that it is legal (see [`super::lower`]).
+    /// Looks a region up and finds out what it is (see [`super::lower`]).
     pub fn new(
         region: &'a Region,
         dims: &'a BTreeMap<Symbol, DimRange>,
@@ -33,45 +31,15 @@ impl<'a> Site<'a> {
             region,
             body,
             dims,
-            anchor: region.anchor(),
+            structure: Structure::Pointwise,
             sources: &body.sources,
             operands,
-            after_anchor: BTreeSet::new(),
         };
-        site.check()?;
+        site.structure = structure(body, dims).map_err(|rejection| match rejection.node {
+            Some(node) => site.error(node, rejection.to_string()),
+            None => site.error_at("region", Vec::new(), rejection.to_string()),
+        })?;
         Ok(site)
-    }
-
-    fn check(&mut self) -> Result<(), CodegenError> {
-        let Some(first) = self.body.outputs().first() else {
-            let reason = "the region has no output".to_owned();
-            return Err(self.error_at("region", Vec::new(), reason));
-        };
-        let shape = match self.anchor {
-            Some(anchor) => &self.body.ty(anchor).shape,
-            None => &self.body.ty(first.value).shape,
-        };
-        for output in self.body.outputs() {
-            let ty = self.body.ty(output.value);
-            if ty.shape != *shape {
-                let reason = format!("output `{}` is {ty}, not of shape {shape}", output.name);
-                return Err(self.error(output.value, reason));
-            }
-        }
-        let Some(anchor) = self.anchor else { return Ok(()) };
-        self.after_anchor.insert(anchor);
-        for id in self.body.in_order() {
-            let uses = |operand: NodeId| self.after_anchor.contains(&operand);
-            if self.body.operands(id).into_iter().any(uses) {
-                if !matches!(self.body.node(id).op.class(), OpClass::Pointwise(_)) {
-                    let reason = "only pointwise operators may use the result of the region's \
-                                  reduction, scan, window or contraction";
-                    return Err(self.error(id, reason));
-                }
-                self.after_anchor.insert(id);
-            }
-        }
-        Ok(())
     }
 
     /// The error that the region cannot be lowered because of a node.
@@ -121,7 +89,7 @@ impl<'a> Site<'a> {
         self.body.ty(self.body.outputs()[output].value)
     }
 
-    /// The shape of all results.
+    /// The shape of all results; not for rows, whose results have two.
     pub fn shape(&self) -> &'a [Dim] {
         &self.output_type(0).shape
     }

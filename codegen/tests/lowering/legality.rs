@@ -27,45 +27,59 @@ fn sum(body: &mut Graph, x: NodeId) -> NodeId {
 
 #[test]
 fn movements_after_the_anchor() {
-    let message = refused(FOLD, |body, x| {
-        let total = sum(body, x);
+    let message = refused(Schedule::Scan { threads: 32, items: 1 }, |body, x| {
+        let attrs = attrs! { axis: 1i64, exclusive: false, reverse: false };
+        let total = body.add("cumsum", attrs, &[x], LocSet::none()).unwrap();
         let loc = body.sources.add(SourceNode {
-            name: "head/Expand".into(),
-            op_type: "Expand".into(),
+            name: "head/Transpose".into(),
+            op_type: "Transpose".into(),
             index: Some(3),
             opset: Some(13),
         });
-        let shape = body.ty(x).shape.to_vec();
-        let wide = body.add("broadcast", attrs! { shape: shape }, &[total], loc.into()).unwrap();
-        body.output("y", total);
-        body.output("z", wide);
+        let perm = attrs! { perm: vec![1i64, 0] };
+        let moved = body.add("transpose", perm, &[total], loc.into()).unwrap();
+        body.output("y", moved);
     });
     assert_eq!(
         message,
-        "cannot lower region r7: output `z` is f32[4,4], not of shape [4,1], at `broadcast` \
-         (from node \"head/Expand\")"
+        "cannot lower region r7: only pointwise operators may use the result of the region's \
+         reduction, scan, window or contraction, at `transpose` (from node \"head/Transpose\")"
     );
     let message = refused(FOLD, |body, x| {
         let total = sum(body, x);
-        let perm = attrs! { perm: vec![0i64, 1] };
-        let moved = body.add("transpose", perm, &[total], LocSet::none()).unwrap();
-        body.output("y", moved);
+        let shape = body.ty(x).shape.to_vec();
+        let wide =
+            body.add("broadcast", attrs! { shape: shape }, &[total], LocSet::none()).unwrap();
+        body.output("z", wide);
     });
-    assert!(
-        message.contains("only pointwise operators may use") && message.contains("`transpose`")
-    );
+    assert!(message.contains("is none for a rows region"), "{message}");
 }
 
 #[test]
-fn two_anchors() {
+fn results_of_other_rows() {
     let message = refused(FOLD, |body, x| {
-        let (first, other) = (sum(body, x), sum(body, x));
-        let both = body.add("add", attrs! {}, &[first, other], LocSet::none()).unwrap();
+        let total = sum(body, x);
+        let shape = body.ty(x).shape.to_vec();
+        let wide =
+            body.add("broadcast", attrs! { shape: shape }, &[total], LocSet::none()).unwrap();
+        let perm = attrs! { perm: vec![1i64, 0] };
+        let moved = body.add("transpose", perm, &[wide], LocSet::none()).unwrap();
+        let both = body.add("add", attrs! {}, &[wide, moved], LocSet::none()).unwrap();
         body.output("y", both);
     });
     assert_eq!(
         message,
-        "cannot lower region r7: a reduce cannot be computed inside this region, at `reduce_sum`"
+        "cannot lower region r7: its result is used at another position, at `add`"
+    );
+    let message = refused(FOLD, |body, x| {
+        let total = sum(body, x);
+        let attrs = attrs! { axes: vec![0i64, 1], keepdims: false };
+        let all = body.add("reduce_sum", attrs, &[total], LocSet::none()).unwrap();
+        body.output("y", all);
+    });
+    assert!(
+        message.contains("it folds 1 rows of 4 elements, the reduction before it 4 of 4"),
+        "{message}"
     );
 }
 

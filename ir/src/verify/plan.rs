@@ -3,9 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{ranges, size_fault, verify};
-use crate::op::{OpClass, SourceKind};
 use crate::plan::{Phase, Plan, Region, ValueRef};
-use crate::{Diagnostic, Graph, NodeId, Type};
+use crate::{Diagnostic, Type};
 
 /// Something that does not hold of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,40 +106,20 @@ fn body_faults(plan: &Plan, region: &Region) -> Vec<String> {
     if body.sources != plan.sources {
         faults.push("the body has another source map than the plan".to_owned());
     }
-    if body.outputs().is_empty() {
-        faults.push("the body has no output".to_owned());
-    }
-    let nodes: Vec<NodeId> = body.in_order();
-    faults.extend(nodes.iter().filter_map(|&id| node_fault(body, id)));
-    let anchors = nodes.iter().filter(|&&id| body.node(id).op.class().is_anchor()).count();
-    if anchors > 1 {
-        faults.push(format!("the body has {anchors} reduce, scan, contraction or window nodes"));
-    }
-    let (schedule, class) = (&region.schedule, region.class());
-    if !schedule.classes().contains(&class) {
-        faults.push(format!("a {class} region cannot be lowered by `{schedule}`"));
+    let schedule = &region.schedule;
+    match region.structure() {
+        Ok(structure) if !schedule.classes().contains(&structure.class()) => faults.push(format!(
+            "a {} region cannot be lowered by `{schedule}`",
+            structure.class()
+        )),
+        Ok(_) => {}
+        Err(rejection) => faults.push(match rejection.node {
+            Some(node) => format!("`{}`: {rejection}", body.node(node).op),
+            None => rejection.to_string(),
+        }),
     }
     faults.extend(schedule.check().err().map(|error| error.to_string()));
     faults
-}
-
-/// What forbids a node in a body.
-fn node_fault(body: &Graph, id: NodeId) -> Option<String> {
-    let node = body.node(id);
-    match node.op.class() {
-        OpClass::Source(SourceKind::Weight) => Some("the body holds a weight".to_owned()),
-        OpClass::Source(SourceKind::Constant) => {
-            let value = node.attrs.tensor("value");
-            let mut elements = value.bytes().chunks_exact(value.dtype().size());
-            let first = elements.next();
-            (!elements.all(|element| Some(element) == first))
-                .then(|| format!("a constant of type {} has different elements", node.ty))
-        }
-        OpClass::Composite(_) | OpClass::Recurrent | OpClass::Opaque(_) => {
-            Some(format!("the body holds a {}: `{}`", node.op.class().name(), node.op))
-        }
-        _ => None,
-    }
 }
 
 /// Whether what a region reads exists by then and is what the body takes.

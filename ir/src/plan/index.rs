@@ -1,6 +1,6 @@
 //! Index arithmetic in normal form.
 //!
-//! Lowering composes index maps: a reshape of a transpose of a broadcast. [`Index`] keeps the
+//! Passes and lowering compose index maps: a reshape of a transpose of a broadcast. [`Index`] keeps the
 //! composition as a linear form over iteration variables and simplifies while it is built, so that
 //! `linearize(delinearize(x))` is `x` again and only the divisions that are needed reach the kernel.
 //! All divisions round towards minus infinity and have positive divisors.
@@ -11,22 +11,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fornax_ir::{Dim, DimRange, Guard, IndexExpr, Symbol};
+use crate::{Dim, DimRange, Guard, IndexExpr, Symbol};
 
 /// An iteration variable, or a number that a kernel loads: an index into [`IndexSpace`]'s table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Var(u32);
+pub struct Var(u32);
 
 /// An integer: a sum of terms with coefficients, and a constant.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
-pub(super) struct Index {
+pub struct Index {
     terms: BTreeMap<Term, Dim>,
     constant: Dim,
 }
 
 /// What an [`Index`] adds up.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Term {
+pub enum Term {
     /// A variable.
     Var(Var),
     /// A quotient.
@@ -41,7 +41,7 @@ pub(super) enum Term {
 
 /// A condition on indices, with what is known to hold left out.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Condition {
+pub enum Condition {
     /// `low <= value < high`, where given.
     Within {
         /// What is compared.
@@ -68,14 +68,14 @@ pub(super) enum Condition {
 }
 
 /// Conditions that all hold.
-pub(super) type Mask = BTreeSet<Condition>;
+pub type Mask = BTreeSet<Condition>;
 
 /// Bounds of an index, both inclusive, where they are known.
-type Bounds = (Option<Dim>, Option<Dim>);
+pub type Bounds = (Option<Dim>, Option<Dim>);
 
 /// The variables of a kernel with what is known of them, and the rules of simplification.
 #[derive(Debug)]
-pub(super) struct IndexSpace<'a> {
+pub struct IndexSpace<'a> {
     dims: &'a BTreeMap<Symbol, DimRange>,
     vars: Vec<VarFacts>,
 }
