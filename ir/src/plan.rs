@@ -9,14 +9,13 @@ use fornax_bundle::{Dim, DimRange, Symbol, Tensor};
 
 use crate::{Graph, SourceMap, Type};
 
+pub mod adjacent;
 pub mod index;
 mod schedule;
 mod structure;
 
 pub use schedule::{Schedule, ScheduleError};
-pub use structure::{
-    Rejection, RejectionReason, RowAnchor, RowOutput, Rows, Structure, structure,
-};
+pub use structure::{Rejection, RejectionReason, RowAnchor, RowOutput, Rows, Structure, structure};
 
 /// A fused model.
 #[derive(Debug, Clone)]

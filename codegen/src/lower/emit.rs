@@ -57,7 +57,7 @@ pub(super) struct Emitter<'a> {
     arrays: BTreeMap<Array, Memory>,
     sizes: BTreeMap<Dim, u32>,
     args: Vec<Arg>,
-    anchor: Option<(NodeId, Vec<Index>, ValueId)>,
+    anchors: BTreeMap<NodeId, (Vec<Index>, ValueId)>,
     scopes: Vec<BTreeMap<Key, ValueId>>,
 }
 
@@ -105,7 +105,7 @@ impl<'a> Emitter<'a> {
             arrays: BTreeMap::new(),
             sizes: BTreeMap::new(),
             args: Vec::new(),
-            anchor: None,
+            anchors: BTreeMap::new(),
             scopes: vec![BTreeMap::new()],
         }
     }
@@ -121,14 +121,14 @@ impl<'a> Emitter<'a> {
         &self.tile
     }
 
-    /// What the anchor has computed at an index.
+    /// What an anchor has computed at an index.
     pub fn bind_anchor(&mut self, node: NodeId, index: &[Index], value: ValueId) {
-        self.anchor = Some((node, index.to_vec(), value));
+        self.anchors.insert(node, (index.to_vec(), value));
     }
 
-    /// What [`Emitter::bind_anchor`] has bound.
-    pub fn anchor(&self) -> Option<&(NodeId, Vec<Index>, ValueId)> {
-        self.anchor.as_ref()
+    /// What [`Emitter::bind_anchor`] has bound to a node.
+    pub fn bound(&self, node: NodeId) -> Option<&(Vec<Index>, ValueId)> {
+        self.anchors.get(&node)
     }
 
     /// An iteration variable in `0..extent`: `base` plus the coordinate along `dim` of the tile.

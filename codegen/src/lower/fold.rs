@@ -177,12 +177,12 @@ impl Folding {
         axes.extend(space.delinearize(&Index::var(inner), &self.inner));
         let offsets: Vec<Index> = match &self.elements {
             Elements::Operand { operand, index, .. } => {
-                mapped_offset(site, &space, *operand, index, &axes).into_iter().collect()
+                mapped_offset(site.body, &space, *operand, index, &axes).into_iter().collect()
             }
             Elements::Products { operands, maps, axes: order } => {
                 let own: Vec<Index> = order.iter().map(|&at| axes[at].clone()).collect();
                 let offset = |(&operand, map): (&NodeId, &OperandMap)| {
-                    mapped_offset(site, &space, operand, &map.index, &own)
+                    mapped_offset(site.body, &space, operand, &map.index, &own)
                 };
                 operands.iter().zip(maps.iter()).filter_map(offset).collect()
             }
@@ -275,6 +275,26 @@ impl Folding {
             });
         }
         Ok(lifted)
+    }
+
+    /// Elements as accumulators of their own, in every element of the tile; neutral where `limits` does
+    /// not hold.
+    pub fn lifted(
+        &self,
+        emitter: &mut Emitter<'_>,
+        b: &mut KernelBuilder,
+        axes: &[Index],
+        (mask, limits): (&Mask, &Mask),
+    ) -> Result<Vec<ValueId>, CodegenError> {
+        let Elements::Operand { operand, index, lift, position } = &self.elements else {
+            let start = self.initial(emitter, b);
+            let (outer, inner) = axes.split_at(self.outer.len());
+            return self.step(emitter, b, (outer, inner), (mask, limits), &start);
+        };
+        let at = emitter.mapped(b, index, axes, &[], mask)?;
+        let lifted =
+            self.lift(emitter, b, (*operand, &at), (lift, position, axes), (mask, limits))?;
+        Ok(lifted.into_iter().map(|value| emitter.spread(b, value)).collect())
     }
 
     /// Puts two sets of accumulators together; the first one's elements come earlier.

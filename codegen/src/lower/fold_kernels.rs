@@ -140,16 +140,18 @@ fn rows_layout(threads: u32, rows: u32, vector: u32, across: bool) -> Layout {
 }
 
 /// Part of a row: positions `from..to`, all below `extent`.
-struct Stretch<'d> {
-    from: ValueId,
-    to: ValueId,
-    extent: &'d Dim,
+pub(super) struct Stretch<'d> {
+    pub from: ValueId,
+    pub to: ValueId,
+    pub extent: &'d Dim,
     /// The condition on a position that it lies below `to`.
-    limit: &'d dyn Fn(Var) -> Condition,
+    pub limit: &'d dyn Fn(Var) -> Condition,
+    /// How many full widths are in flight.
+    pub unroll: u32,
 }
 
 /// Folds the element at a position into the accumulators, where the limits hold.
-type Element<'e, 'a> = dyn Fn(
+pub(super) type Element<'e, 'a> = dyn Fn(
         &mut Emitter<'a>,
         &mut KernelBuilder,
         Var,
@@ -159,14 +161,14 @@ type Element<'e, 'a> = dyn Fn(
     + 'e;
 
 /// Goes over a stretch with the tile's dimension 1: full widths first, then the rest with a limit.
-fn along_row<'a>(
+pub(super) fn along_row<'a>(
     emitter: &mut Emitter<'a>,
     b: &mut KernelBuilder,
     stretch: &Stretch<'_>,
     sums: &[ValueId],
     element: &Element<'_, 'a>,
 ) -> Result<Vec<ValueId>, CodegenError> {
-    let &Stretch { from, to, extent, limit } = stretch;
+    let &Stretch { from, to, extent, limit, unroll } = stretch;
     let width = emitter.tile().shape[1];
     let count = b.sub(to, from);
     let steps = b.binary_with(BinaryFn::Div, count, width.into());
@@ -175,7 +177,7 @@ fn along_row<'a>(
     let mut sums = sums.to_vec();
     if b.number(steps).is_none_or(|steps| steps.to_f64() > 0.0) {
         sums =
-            emitter.for_loop(b, (from, whole, width), &sums, UNROLL, |emitter, b, at, sums| {
+            emitter.for_loop(b, (from, whole, width), &sums, unroll, |emitter, b, at, sums| {
                 let at = emitter.iterate(extent, Some(at), Some(1));
                 element(emitter, b, at, &Mask::new(), sums)
             })?;
@@ -213,6 +215,7 @@ pub(super) fn by_block(
             to: emitter.size(b, &length),
             extent: &length,
             limit: &|at| within_extent(at, &length),
+            unroll: UNROLL,
         };
         let sums = folding.initial(emitter, b);
         let sums = along_row(emitter, b, &stretch, &sums, &|emitter, b, at, limits, sums| {
@@ -295,7 +298,7 @@ fn fold_slices(
         let to = b.binary(BinaryFn::Min, to, end);
         let bound = emitter.known(to, &[]);
         let limit = |at| Condition::Below { value: Index::var(at), bound: bound.clone() };
-        let stretch = Stretch { from, to, extent: &length, limit: &limit };
+        let stretch = Stretch { from, to, extent: &length, limit: &limit, unroll: UNROLL };
         let sums = folding.initial(emitter, b);
         let sums = along_row(emitter, b, &stretch, &sums, &|emitter, b, at, limits, sums| {
             let inner = emitter.space.delinearize(&Index::var(at), &folding.inner);
@@ -333,6 +336,7 @@ fn fold_parts(
             to: emitter.size(b, &count),
             extent: &count,
             limit: &|at| within_extent(at, &count),
+            unroll: UNROLL,
         };
         let sums = folding.initial(emitter, b);
         let sums = along_row(emitter, b, &stretch, &sums, &|emitter, b, at, limits, sums| {

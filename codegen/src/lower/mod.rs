@@ -5,12 +5,12 @@
 //! at the index its class maps to. So what stands before the anchor (the prologue), after it (the
 //! epilogue) and beside it needs no code of its own.
 
-mod adjacent;
 mod emit;
 mod fold;
 mod fold_kernels;
 mod pointwise;
 mod pull;
+mod rows;
 mod scan;
 mod site;
 mod tile;
@@ -18,7 +18,7 @@ mod tile;
 use std::collections::BTreeMap;
 
 use fornax_ir::op::OpClass;
-use fornax_ir::plan::{Region, Schedule, Structure, index};
+use fornax_ir::plan::{Region, Rows, Schedule, Structure, adjacent, index};
 use fornax_ir::{DType, Dim, DimRange, Symbol};
 
 use crate::CodegenError;
@@ -109,6 +109,19 @@ pub fn lower(
             &Schedule::FoldSplit { threads, vector, parts },
             &(Structure::Reduce(anchor) | Structure::Contraction(anchor)),
         ) => fold_kernels::by_parts(&site, anchor, threads, vector, parts),
+        (
+            &Schedule::Rows { threads, rows: count, vector, items },
+            Structure::Reduce(_) | Structure::Rows(_),
+        ) => {
+            let tile = rows::Tile { threads, rows: count, vector, items };
+            match &site.structure {
+                Structure::Rows(rows) => rows::lower(&site, rows, tile),
+                _ => {
+                    let rows = Rows::of(site.body, dims).map_err(|r| site.rejected(&r))?;
+                    rows::lower(&site, &rows, tile)
+                }
+            }
+        }
         (&Schedule::Scan { threads, items }, &Structure::Scan(anchor)) => {
             let OpClass::Scan(form) = site.body.node(anchor).op.class() else {
                 unreachable!("invariant: a scan's structure has a scan")
@@ -126,8 +139,10 @@ pub fn lower(
             tile::lower(&site, anchor, *form, sizes)
         }
         (schedule, _) => {
-            let reason =
-                format!("the schedule {schedule:?} is none for a {} region", site.structure.class());
+            let reason = format!(
+                "the schedule {schedule:?} is none for a {} region",
+                site.structure.class()
+            );
             Err(site.error(site.body.outputs()[0].value, reason))
         }
     }

@@ -63,9 +63,7 @@ impl Emitter<'_> {
         mask: &Mask,
     ) -> Result<ValueId, CodegenError> {
         let body = self.site.body;
-        if let Some((anchor, at, value)) = self.anchor()
-            && *anchor == node
-        {
+        if let Some((at, value)) = self.bound(node) {
             let same = at.iter().zip(index).all(|(at, index)| at == index || is_zero(index));
             return match same {
                 true => Ok(*value),
@@ -308,13 +306,25 @@ impl Emitter<'_> {
         index: &[Index],
         mask: &Mask,
     ) -> Result<(), CodegenError> {
-        let body = self.site.body;
-        let offset = self.space.linearize(index, self.site.shape());
-        for (position, output) in body.outputs().iter().enumerate() {
-            let value = self.pull(b, output.value, index, mask)?;
-            let memory = self.array(b, Array::Output(position));
-            self.store(b, memory, &offset, value, mask);
+        for output in 0..self.site.body.outputs().len() {
+            self.store_output(b, output, index, mask)?;
         }
+        Ok(())
+    }
+
+    /// Computes and writes a result at an index, where a mask holds.
+    pub fn store_output(
+        &mut self,
+        b: &mut KernelBuilder,
+        output: usize,
+        index: &[Index],
+        mask: &Mask,
+    ) -> Result<(), CodegenError> {
+        let offset = self.space.linearize(index, &self.site.output_type(output).shape);
+        let node = self.site.body.outputs()[output].value;
+        let value = self.pull(b, node, index, mask)?;
+        let memory = self.array(b, Array::Output(output));
+        self.store(b, memory, &offset, value, mask);
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fornax_ir::op::{OpClass, OpCtx};
-use fornax_ir::plan::{Region, Structure, structure};
+use fornax_ir::plan::{Region, Rejection, Structure, structure};
 use fornax_ir::{Dim, DimRange, Graph, NodeId, ScalarExpr, SourceMap, Symbol, Type};
 
 use super::CodegenError;
@@ -35,11 +35,16 @@ impl<'a> Site<'a> {
             sources: &body.sources,
             operands,
         };
-        site.structure = structure(body, dims).map_err(|rejection| match rejection.node {
-            Some(node) => site.error(node, rejection.to_string()),
-            None => site.error_at("region", Vec::new(), rejection.to_string()),
-        })?;
+        site.structure = structure(body, dims).map_err(|rejection| site.rejected(&rejection))?;
         Ok(site)
+    }
+
+    /// The error that the region has no structure.
+    pub fn rejected(&self, rejection: &Rejection) -> CodegenError {
+        match rejection.node {
+            Some(node) => self.error(node, rejection.to_string()),
+            None => self.error_at("region", Vec::new(), rejection.to_string()),
+        }
     }
 
     /// The error that the region cannot be lowered because of a node.

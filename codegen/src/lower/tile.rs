@@ -213,7 +213,7 @@ impl<'a> Product<'a> {
         let inner = space.add_var(&self.inner.extent);
         let positions = [(group, Index::var(own)), (&self.inner, Index::var(inner))];
         let axes = self.axes(&space, &batch, &positions);
-        let offset = mapped_offset(self.site, &space, operand, &map.index, &axes);
+        let offset = mapped_offset(self.site.body, &space, operand, &map.index, &axes);
         let adjacent = |var| offset.as_ref().is_some_and(|offset| is_adjacent(offset, var));
         u32::from(!adjacent(own) && (adjacent(inner) || group.extent.is(1)))
     }

@@ -29,7 +29,7 @@ fn sum(body: &mut Graph, x: NodeId) -> NodeId {
 fn movements_after_the_anchor() {
     let message = refused(Schedule::Scan { threads: 32, items: 1 }, |body, x| {
         let attrs = attrs! { axis: 1i64, exclusive: false, reverse: false };
-        let total = body.add("cumsum", attrs, &[x], LocSet::none()).unwrap();
+        let total = body.add("cum_sum", attrs, &[x], LocSet::none()).unwrap();
         let loc = body.sources.add(SourceNode {
             name: "head/Transpose".into(),
             op_type: "Transpose".into(),
@@ -67,10 +67,7 @@ fn results_of_other_rows() {
         let both = body.add("add", attrs! {}, &[wide, moved], LocSet::none()).unwrap();
         body.output("y", both);
     });
-    assert_eq!(
-        message,
-        "cannot lower region r7: its result is used at another position, at `add`"
-    );
+    assert_eq!(message, "cannot lower region r7: its result is used at another position, at `add`");
     let message = refused(FOLD, |body, x| {
         let total = sum(body, x);
         let attrs = attrs! { axes: vec![0i64, 1], keepdims: false };

@@ -120,6 +120,20 @@ schedules! {
         /// Slices per output; any number.
         parts: Positive,
     }
+    /// `rows` rows a block, each by `threads / rows` threads that hold `vector * items` elements of it
+    /// each: what fits is read once, longer rows are read again for each reduction that needs another
+    /// one's result. Where neighbouring rows lie side by side in memory, a thread has elements of `vector`
+    /// of them.
+    Rows "rows" for ["reduce", "rows"] => {
+        /// Threads in a block.
+        threads: PowerOfTwo,
+        /// Rows per block.
+        rows: PowerOfTwo,
+        /// Elements that a thread reads at once.
+        vector: PowerOfTwo,
+        /// How many such groups it holds.
+        items: PowerOfTwo,
+    }
     /// One block a row, `threads * items` elements a step, the carry kept between steps.
     Scan "scan" for ["scan"] => {
         /// Threads in a block.

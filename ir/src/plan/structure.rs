@@ -99,7 +99,9 @@ pub enum RejectionReason {
     #[error("a {0} cannot be computed beside another reduction, scan, window or contraction")]
     Anchors(&'static str),
     /// Reductions over different numbers of rows or of elements a row.
-    #[error("it folds {rows} rows of {length} elements, the reduction before it {other_rows} of {other_length}")]
+    #[error(
+        "it folds {rows} rows of {length} elements, the reduction before it {other_rows} of {other_length}"
+    )]
     RowSizes {
         /// Its rows.
         rows: Box<Dim>,
@@ -136,10 +138,7 @@ impl Rejection {
 ///
 /// # Errors
 /// What forbids that the body is computed as one region.
-pub fn structure(
-    body: &Graph,
-    dims: &BTreeMap<Symbol, DimRange>,
-) -> Result<Structure, Rejection> {
+pub fn structure(body: &Graph, dims: &BTreeMap<Symbol, DimRange>) -> Result<Structure, Rejection> {
     let Some(first) = body.outputs().first() else {
         return Err(Rejection { node: None, reason: RejectionReason::NoOutput });
     };
@@ -163,7 +162,9 @@ pub fn structure(
                 (Ok(()), OpClass::Scan(_)) => Ok(Structure::Scan(anchor)),
                 (Ok(()), OpClass::Window(_)) => Ok(Structure::Window(anchor)),
                 (Ok(()), _) => Ok(Structure::Contraction(anchor)),
-                (Err(_), OpClass::Reduce(_)) => Ok(Structure::Rows(rows::rows(body, dims, &anchors)?)),
+                (Err(_), OpClass::Reduce(_)) => {
+                    Ok(Structure::Rows(rows::rows(body, dims, &anchors)?))
+                }
                 (Err(rejection), _) => Err(rejection),
             }
         }

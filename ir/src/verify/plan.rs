@@ -108,10 +108,9 @@ fn body_faults(plan: &Plan, region: &Region) -> Vec<String> {
     }
     let schedule = &region.schedule;
     match region.structure() {
-        Ok(structure) if !schedule.classes().contains(&structure.class()) => faults.push(format!(
-            "a {} region cannot be lowered by `{schedule}`",
-            structure.class()
-        )),
+        Ok(structure) if !schedule.classes().contains(&structure.class()) => {
+            faults.push(format!("a {} region cannot be lowered by `{schedule}`", structure.class()))
+        }
         Ok(_) => {}
         Err(rejection) => faults.push(match rejection.node {
             Some(node) => format!("`{}`: {rejection}", body.node(node).op),

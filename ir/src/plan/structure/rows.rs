@@ -12,6 +12,7 @@ use fornax_bundle::{Dim, DimRange, Symbol};
 
 use super::{Rejection, RejectionReason};
 use crate::op::{MovementForm, OpClass, OpCtx, ReduceForm};
+use crate::plan::adjacent::{is_adjacent, mapped_offset};
 use crate::plan::index::{Index, IndexSpace};
 use crate::{Graph, Guard, IndexExpr, NodeId, Shape, delinearize, linearize};
 
@@ -49,6 +50,31 @@ pub struct RowOutput {
 }
 
 impl Rows {
+    /// The rows that the reductions of a body go along: also of a body that is a single reduction.
+    ///
+    /// # Errors
+    /// When they do not go along the same rows. The body has reductions, and no other anchor.
+    pub fn of(body: &Graph, dims: &BTreeMap<Symbol, DimRange>) -> Result<Rows, Rejection> {
+        let is_anchor = |id: &NodeId| body.node(*id).op.class().is_anchor();
+        let anchors: Vec<NodeId> = body.in_order().into_iter().filter(is_anchor).collect();
+        rows(body, dims, &anchors)
+    }
+
+    /// Whether neighbouring rows lie side by side in memory, and the elements of one row do not.
+    pub fn are_interleaved(&self, body: &Graph, dims: &BTreeMap<Symbol, DimRange>) -> bool {
+        let mut space = IndexSpace::new(dims);
+        let (row, position) = (space.add_var(&self.count()), space.add_var(&self.length()));
+        let offsets = self.anchors.iter().filter_map(|anchor| {
+            let axes = anchor.axes(&space, &Index::var(row), &Index::var(position));
+            let operand = body.operands(anchor.node)[0];
+            mapped_offset(body, &space, operand, &anchor.operand_index(body), &axes)
+        });
+        let along = |offset: &Index| space.depends(offset, row) && space.depends(offset, position);
+        let mut offsets = offsets.filter(along).peekable();
+        offsets.peek().is_some()
+            && offsets.all(|offset| is_adjacent(&offset, row) && !is_adjacent(&offset, position))
+    }
+
     /// The number of rows.
     pub fn count(&self) -> Dim {
         self.anchors[0].outer.iter().product()
@@ -215,8 +241,7 @@ fn candidates(
 /// The index in an output each of whose axes is an axis of the anchor's operand.
 fn permuted(walk: &mut Walk<'_>, anchor: &RowAnchor, output: NodeId) -> Option<Vec<IndexExpr>> {
     let shape = &walk.body.ty(output).shape;
-    let vars: Vec<Index> =
-        shape.iter().map(|size| Index::var(walk.space.add_var(size))).collect();
+    let vars: Vec<Index> = shape.iter().map(|size| Index::var(walk.space.add_var(size))).collect();
     let reached = walk.reached(output, &without_units(&vars, shape), anchor.node)?;
     let mut index: Vec<Option<IndexExpr>> =
         shape.iter().map(|size| size.is(1).then(|| IndexExpr::size(0i64))).collect();
