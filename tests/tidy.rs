@@ -15,6 +15,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("fornax-passes", &["fornax-bundle", "fornax-ir"]),
     ("fornax-codegen", &["fornax-bundle", "fornax-ir"]),
     ("fornax-runtime", &["fornax-bundle"]),
+    ("fornax-python", &["fornax-bundle", "fornax-runtime"]),
     (
         "fornax-compiler",
         &[
@@ -46,6 +47,7 @@ const OWNED: &[(&str, &str)] = &[
     ("llvm-sys", "fornax-codegen"),
     ("egg", "fornax-passes"),
     ("cudarc", "fornax-runtime"),
+    ("pyo3", "fornax-python"),
     ("prost", "fornax-models"),
 ];
 

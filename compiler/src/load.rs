@@ -35,8 +35,9 @@ impl Loaded {
     ) -> Result<Loaded, Error> {
         let bundle = Bundle::open(path)?;
         let weights = weights.map(tensors::read_safetensors).transpose()?.unwrap_or_default();
+        let target = target.map(str::to_owned);
         let options =
-            LoadOptions { weights: weights.clone(), target: target.map(str::to_owned), memory };
+            LoadOptions { weights: weights.clone(), target, memory, ..LoadOptions::default() };
         let session = LoadedBundle::load(device, &bundle, options)?;
         Ok(Loaded { bundle, session, weights })
     }

@@ -12,11 +12,13 @@ mod open;
 pub mod profile;
 mod resolve;
 mod run;
+mod sized;
 
 pub use arena::Memory;
 pub use device::Device;
 pub use emulator::{Emulator, EmulatorOptions};
 pub use error::Error;
-pub use load::{LoadOptions, LoadedBundle};
+pub use load::{DeviceTensor, LoadOptions, LoadedBundle, MemoryUse};
 pub use open::open_device;
 pub use run::{Launched, Observer, POINTER_ALIGN};
+pub use sized::SizedRun;

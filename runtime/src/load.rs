@@ -3,25 +3,53 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use fornax_bundle::manifest::{BUFFER_ALIGN, BufferKind, Manifest, TargetPlan, WeightDecl};
-use fornax_bundle::{Bundle, BundleParts, Dims, Target, Tensor};
+use fornax_bundle::manifest::{BUFFER_ALIGN, BufferKind, Manifest, Step, TargetPlan, WeightDecl};
+use fornax_bundle::{Bundle, BundleParts, DType, Dims, Target, Tensor};
 use rayon::prelude::*;
 
 use crate::arena::{Arena, Memory, Slot};
 use crate::device::{Device, Kernel, Module, ModuleSource, Stream};
 use crate::error::Error;
 use crate::resolve::{Place, Resolved, selected, used_buffers};
-use crate::run::{Execution, GraphCache, IgnoreLaunches, ScratchPool};
+use crate::run::{Execution, GraphCache, IgnoreLaunches, POINTER_ALIGN, ScratchPool};
 
 /// How to load a bundle.
 #[derive(Debug, Clone, Default)]
 pub struct LoadOptions {
     /// Values of the weights that are not embedded, by name.
     pub weights: BTreeMap<String, Tensor>,
+    /// Weights that lie on the device already and are used where they are, by name.
+    ///
+    /// They must stay allocated as long as the bundle is loaded. After they were written,
+    /// [`LoadedBundle::refresh`] brings the prepared buffers up to date.
+    pub device_weights: BTreeMap<String, DeviceTensor>,
     /// The target plan to use, such as `sm_80`; otherwise the bundle's first one that the device runs.
     pub target: Option<String>,
     /// How buffers lie in memory.
     pub memory: Memory,
+}
+
+/// A contiguous tensor in memory of the device that somebody else owns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceTensor {
+    /// Element type.
+    pub dtype: DType,
+    /// Sizes, outermost first.
+    pub shape: Vec<usize>,
+    /// Address of the first element, a multiple of [`POINTER_ALIGN`].
+    pub address: u64,
+}
+
+/// Device memory that a loaded bundle holds, in bytes. Scratch memory of runs comes on top, see
+/// [`SizedRun::scratch_bytes`](crate::SizedRun::scratch_bytes).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// Weights that were copied to the device.
+    pub weight_bytes: u64,
+    /// Weights that are used where the caller has them.
+    pub device_weight_bytes: u64,
+    /// What the prepare program made of them.
+    pub prepared_bytes: u64,
 }
 
 /// A bundle whose kernels, weights and prepared buffers are on a device.
@@ -34,6 +62,7 @@ pub struct LoadedBundle {
     pub(crate) manifest: Arc<Manifest>,
     pub(crate) plan: usize,
     pub(crate) memory: Memory,
+    memory_use: MemoryUse,
     /// By the plan's kernel index; none for kernels that no selected step launches.
     pub(crate) kernels: Vec<Option<Kernel>>,
     /// Runs hold it for reading, a refresh for writing.
@@ -46,8 +75,9 @@ pub struct LoadedBundle {
 /// Memory that all runs share.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    weights: Arena,
-    weight_slots: BTreeMap<usize, Slot>,
+    /// Holds the weights that were copied to the device.
+    _weights: Arena,
+    weight_addresses: BTreeMap<usize, u64>,
     prepared: Arena,
     /// Values of the weights that are not embedded, kept for [`LoadedBundle::refresh`].
     bound: BTreeMap<String, Tensor>,
@@ -69,12 +99,14 @@ impl LoadedBundle {
         let parts = bundle.parts();
         let plan = choose_plan(device.as_ref(), &parts.manifest, options.target.as_deref())?;
         let kernels = load_kernels(device.as_ref(), parts, &parts.manifest.targets[plan])?;
-        let shared = Shared::new(&device, parts, plan, options.memory, options.weights)?;
+        let memory = options.memory;
+        let (shared, memory_use) = Shared::new(&device, parts, plan, options)?;
         let loaded = LoadedBundle {
             device,
             manifest: Arc::new(parts.manifest.clone()),
             plan,
-            memory: options.memory,
+            memory,
+            memory_use,
             kernels,
             shared: RwLock::new(shared),
             scratch: ScratchPool::default(),
@@ -92,6 +124,8 @@ impl LoadedBundle {
                     Some((index, tensor))
                 }),
             )?;
+            // Weights on the device may still be being written, on any stream.
+            loaded.device.synchronize_all()?;
             loaded.prepare(&shared)?;
         }
         Ok(loaded)
@@ -105,9 +139,14 @@ impl LoadedBundle {
     /// When a weight is unknown, embedded or not as declared, or the device fails.
     pub fn refresh(&self, weights: &BTreeMap<String, Tensor>) -> Result<(), Error> {
         for (name, tensor) in weights {
-            check_binding(&self.manifest.weights, name, tensor)?;
+            check_binding(&self.manifest.weights, name, tensor.dtype(), tensor.shape())?;
         }
         let mut shared = self.shared.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(name) = weights.keys().find(|&name| !shared.takes_value(&self.manifest, name)) {
+            let reason =
+                "it is bound to memory of the device; write the new values there".to_owned();
+            return Err(Error::Weight { name: name.clone(), reason });
+        }
         self.device.synchronize_all()?;
         shared.bound.extend(weights.iter().map(|(name, tensor)| (name.clone(), tensor.clone())));
         let wanted = wanted_weights(&self.manifest, self.plan());
@@ -133,6 +172,22 @@ impl LoadedBundle {
     /// The plan that runs.
     pub fn plan(&self) -> &TargetPlan {
         &self.manifest.targets[self.plan]
+    }
+
+    /// The kernels that a run launches, in order, as indices among the plan's kernels; those with an
+    /// empty grid are left out by runs.
+    pub fn launched_kernels(&self) -> Vec<usize> {
+        let steps = selected(&self.plan().run).into_iter();
+        let kernels = steps.filter_map(|step| match step {
+            Step::Launch(launch) => Some(launch.kernel),
+            Step::Copy { .. } | Step::Choice { .. } => None,
+        });
+        kernels.collect()
+    }
+
+    /// The device memory that it holds between runs.
+    pub fn memory_use(&self) -> MemoryUse {
+        self.memory_use
     }
 
     /// The run program for given sizes.
@@ -179,59 +234,47 @@ impl Shared {
         device: &Arc<dyn Device>,
         parts: &BundleParts,
         plan: usize,
-        memory: Memory,
-        bound: BTreeMap<String, Tensor>,
-    ) -> Result<Shared, Error> {
+        options: LoadOptions,
+    ) -> Result<(Shared, MemoryUse), Error> {
         let (manifest, plan) = (&parts.manifest, &parts.manifest.targets[plan]);
-        for (name, tensor) in &bound {
-            check_binding(&manifest.weights, name, tensor)?;
-        }
         let wanted = wanted_weights(manifest, plan);
-        let missing: Vec<_> = wanted
-            .iter()
-            .map(|&index| &manifest.weights[index])
-            .filter(|decl| !decl.embedded && !bound.contains_key(&decl.name))
-            .map(|decl| decl.name.clone())
-            .collect();
-        if !missing.is_empty() {
-            return Err(Error::MissingWeights { names: missing });
-        }
-        let (mut n_bytes, mut weight_slots) = (0u64, BTreeMap::new());
+        check_weights(manifest, &wanted, &options)?;
+        let (mut copied, mut weight_slots) = (0u64, BTreeMap::new());
+        let (mut borrowed, mut weight_addresses) = (0u64, BTreeMap::new());
         for index in wanted {
             let decl = &manifest.weights[index];
             let size = decl.shape.iter().product::<u64>() * decl.dtype.size() as u64;
-            weight_slots.insert(index, Slot { buffer: index, offset: n_bytes, n_bytes: size });
-            n_bytes = (n_bytes + size).next_multiple_of(BUFFER_ALIGN);
-        }
-        let slots: Vec<_> = weight_slots.values().copied().collect();
-        let weights = Arena::new(device, memory, n_bytes, &slots)?;
-
-        let is_prepared = |kind: &BufferKind| matches!(kind, BufferKind::Prepared { .. });
-        let mut prepared_slots = Vec::new();
-        for program in [&plan.prepare, &plan.run] {
-            for index in used_buffers(&selected(program)) {
-                if is_prepared(&plan.buffers[index].kind) {
-                    prepared_slots.push(index);
-                }
+            if let Some(tensor) = options.device_weights.get(&decl.name) {
+                weight_addresses.insert(index, tensor.address);
+                borrowed += size;
+            } else {
+                weight_slots.insert(index, Slot { buffer: index, offset: copied, n_bytes: size });
+                copied = (copied + size).next_multiple_of(BUFFER_ALIGN);
             }
         }
-        let prepared_slots = prepared_slots
-            .into_iter()
-            .collect::<BTreeSet<_>>()
-            .into_iter()
-            .map(|index| {
-                let bytes = plan.buffers[index].bytes().eval(&Dims::new())?;
-                Ok(Slot { buffer: index, offset: 0, n_bytes: bytes as u64 })
-            })
-            .collect::<Result<Vec<_>, Error>>()?;
-        let prepared_bytes = plan.prepared_bytes.eval(&Dims::new())?;
-        let prepared = Arena::new(device, memory, prepared_bytes as u64, &prepared_slots)?;
-        Ok(Shared { weights, weight_slots, prepared, bound })
+        let slots: Vec<_> = weight_slots.values().copied().collect();
+        let weights = Arena::new(device, options.memory, copied, &slots)?;
+        weight_addresses.extend(weight_slots.iter().map(|(&i, slot)| (i, weights.address(slot))));
+
+        let prepared_slots = prepared_slots(plan)?;
+        let prepared_bytes = plan.prepared_bytes.eval(&Dims::new())? as u64;
+        let prepared = Arena::new(device, options.memory, prepared_bytes, &prepared_slots)?;
+        let bound = options.weights;
+        let memory_use =
+            MemoryUse { weight_bytes: copied, device_weight_bytes: borrowed, prepared_bytes };
+        Ok((Shared { _weights: weights, weight_addresses, prepared, bound }, memory_use))
+    }
+
+    /// Whether a weight has a place of its own that a new value can be copied to.
+    fn takes_value(&self, manifest: &Manifest, name: &str) -> bool {
+        let index = manifest.weights.iter().position(|decl| decl.name == name);
+        let used = index.is_some_and(|index| self.weight_addresses.contains_key(&index));
+        !used || self.bound.contains_key(name)
     }
 
     fn weight_address(&self, index: usize) -> u64 {
-        let slot = self.weight_slots.get(&index);
-        self.weights.address(slot.expect("invariant: all weights that steps use have a slot"))
+        let address = self.weight_addresses.get(&index);
+        *address.expect("invariant: all weights that steps use have an address")
     }
 
     /// The address of a buffer that is not the caller's and not scratch.
@@ -258,8 +301,59 @@ fn wanted_weights(manifest: &Manifest, plan: &TargetPlan) -> BTreeSet<usize> {
     wanted
 }
 
+/// Where the prepared buffers that the selected steps use lie.
+fn prepared_slots(plan: &TargetPlan) -> Result<Vec<Slot>, Error> {
+    let mut used = BTreeSet::new();
+    for program in [&plan.prepare, &plan.run] {
+        used.extend(used_buffers(&selected(program)));
+    }
+    used.retain(|&index| matches!(plan.buffers[index].kind, BufferKind::Prepared { .. }));
+    let slot = |buffer: usize| {
+        let bytes = plan.buffers[buffer].bytes().eval(&Dims::new())?;
+        Ok(Slot { buffer, offset: 0, n_bytes: bytes as u64 })
+    };
+    used.into_iter().map(slot).collect()
+}
+
+/// Checks that all weights that are not embedded are given, and those given are as declared.
+fn check_weights(
+    manifest: &Manifest,
+    wanted: &BTreeSet<usize>,
+    options: &LoadOptions,
+) -> Result<(), Error> {
+    for (name, tensor) in &options.weights {
+        check_binding(&manifest.weights, name, tensor.dtype(), tensor.shape())?;
+    }
+    for (name, tensor) in &options.device_weights {
+        check_binding(&manifest.weights, name, tensor.dtype, &tensor.shape)?;
+        let refused = |reason| Err(Error::Weight { name: name.clone(), reason });
+        if options.weights.contains_key(name) {
+            return refused("it is given both as values and on the device".to_owned());
+        }
+        if tensor.address % POINTER_ALIGN != 0 {
+            let address = tensor.address;
+            let reason = format!("its address {address:#x} is not a multiple of {POINTER_ALIGN}");
+            return refused(reason);
+        }
+    }
+    let is_given =
+        |name| options.weights.contains_key(name) || options.device_weights.contains_key(name);
+    let missing: Vec<_> = wanted
+        .iter()
+        .map(|&index| &manifest.weights[index])
+        .filter(|decl| !decl.embedded && !is_given(&decl.name))
+        .map(|decl| decl.name.clone())
+        .collect();
+    if missing.is_empty() { Ok(()) } else { Err(Error::MissingWeights { names: missing }) }
+}
+
 /// Checks that a weight may be bound to a tensor.
-fn check_binding(decls: &[WeightDecl], name: &str, tensor: &Tensor) -> Result<(), Error> {
+fn check_binding(
+    decls: &[WeightDecl],
+    name: &str,
+    dtype: DType,
+    shape: &[usize],
+) -> Result<(), Error> {
     let refused = |reason: String| Err(Error::Weight { name: name.to_owned(), reason });
     let Some(decl) = decls.iter().find(|decl| decl.name == name) else {
         return refused("the model has no weight of this name".to_owned());
@@ -269,9 +363,8 @@ fn check_binding(decls: &[WeightDecl], name: &str, tensor: &Tensor) -> Result<()
         let reason = "it is embedded in the bundle; compile with --weights external to bind it";
         return refused(reason.to_owned());
     }
-    let same_shape = tensor.shape().iter().map(|&n| n as u64).eq(decl.shape.iter().copied());
-    if tensor.dtype() != decl.dtype || !same_shape {
-        let (dtype, shape) = (tensor.dtype(), tensor.shape());
+    let same_shape = shape.iter().map(|&n| n as u64).eq(decl.shape.iter().copied());
+    if dtype != decl.dtype || !same_shape {
         return refused(format!("it is {}{:?}, not {dtype}{shape:?}", decl.dtype, decl.shape));
     }
     Ok(())
@@ -305,7 +398,7 @@ fn load_kernels(
     let mut wanted = BTreeSet::new();
     for program in [&plan.prepare, &plan.run] {
         for step in selected(program) {
-            if let fornax_bundle::manifest::Step::Launch(launch) = step {
+            if let Step::Launch(launch) = step {
                 wanted.insert(launch.kernel);
             }
         }

@@ -171,9 +171,15 @@ impl LoadedBundle {
     pub(crate) fn output_sizes(&self, inputs: &[Tensor]) -> Result<(Dims, Vec<OutputSize>), Error> {
         let types: Vec<_> = inputs.iter().map(|input| (input.dtype(), input.shape())).collect();
         let dims = self.manifest.signature.solve(&types)?;
+        let results = self.output_sizes_at(&dims)?;
+        Ok((dims, results))
+    }
+
+    /// Type, shape and bytes of each output for given symbolic sizes.
+    pub(crate) fn output_sizes_at(&self, dims: &Dims) -> Result<Vec<OutputSize>, Error> {
         let mut results = Vec::new();
         for port in &self.manifest.signature.outputs {
-            let shape = self.output_shape(&port.name, &port.shape, &dims)?;
+            let shape = self.output_shape(&port.name, &port.shape, dims)?;
             let n_bytes = shape
                 .iter()
                 .try_fold(port.dtype.size(), |bytes, &size| bytes.checked_mul(size))
@@ -183,7 +189,7 @@ impl LoadedBundle {
                 })?;
             results.push((port.dtype, shape, n_bytes as u64));
         }
-        Ok((dims, results))
+        Ok(results)
     }
 
     fn record(&self, key: &GraphKey) -> Result<Option<RecordedRun>, Error> {
@@ -224,7 +230,7 @@ impl LoadedBundle {
         Ok(())
     }
 
-    fn check_pointers(&self, inputs: &[u64], outputs: &[u64]) -> Result<(), Error> {
+    pub(crate) fn check_pointers(&self, inputs: &[u64], outputs: &[u64]) -> Result<(), Error> {
         let signature = &self.manifest.signature;
         for (kind, given, ports) in
             [("input", inputs, &signature.inputs), ("output", outputs, &signature.outputs)]
@@ -294,6 +300,14 @@ impl<'a> Execution<'a> {
         };
         let buffers = resolved.buffers.iter();
         let addresses = buffers.map(|b| b.as_ref().map_or(0, |b| address(&b.place))).collect();
+        Execution::at(bundle, resolved, addresses)
+    }
+
+    pub(crate) fn at(
+        bundle: &'a LoadedBundle,
+        resolved: &'a Resolved,
+        addresses: Vec<u64>,
+    ) -> Execution<'a> {
         Execution { bundle, resolved, addresses }
     }
 

@@ -5,13 +5,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fornax_bundle::manifest::{Manifest, Step};
-use fornax_bundle::{Bundle, BundleParts, Dims, Tensor};
+use fornax_bundle::{Bundle, BundleParts, DType, Dims, Tensor};
 use fornax_runtime::cuda::CudaDevice;
 use fornax_runtime::device::{Buffer, Stream};
 use fornax_runtime::emulator::Emulator;
 use fornax_runtime::error::FaultKind;
 use fornax_runtime::profile::{host_cost, profile};
-use fornax_runtime::{Device, Error, Launched, LoadOptions, LoadedBundle, Memory, Observer};
+use fornax_runtime::{
+    Device, DeviceTensor, Error, Launched, LoadOptions, LoadedBundle, Memory, Observer,
+};
 use serde_json::{Value, json};
 
 const PTX: &str = include_str!("ptx/session.ptx");
@@ -234,6 +236,67 @@ fn weights_are_bound_by_name_and_refreshed() {
     let embedded = load(&emulator(), &bundle_of(manifest(true), PTX));
     let error = embedded.refresh(&weight(&WEIGHT)).unwrap_err().to_string();
     assert!(error.contains("it is embedded in the bundle"), "{error}");
+}
+
+#[test]
+fn weights_on_the_device_are_used_where_they_are() {
+    let bundle = bundle_of(manifest(false), PTX);
+    for device in devices() {
+        let values = |values: [f32; 3]| Tensor::from_f32(&[3], &values);
+        let memory = Buffer::from_bytes(device.clone(), values(WEIGHT).bytes()).unwrap();
+        let load_at = |address| {
+            let tensor = DeviceTensor { dtype: DType::F32, shape: vec![3], address };
+            let device_weights = BTreeMap::from([("w".to_owned(), tensor)]);
+            let options = LoadOptions { device_weights, ..LoadOptions::default() };
+            LoadedBundle::load(device.clone(), &bundle, options)
+        };
+        let odd = load_at(memory.address() + 4).err().unwrap().to_string();
+        assert!(odd.ends_with("is not a multiple of 16"), "{odd}");
+
+        let loaded = load_at(memory.address()).unwrap();
+        assert_eq!(loaded.memory_use().weight_bytes, 0);
+        assert_eq!(loaded.memory_use().device_weight_bytes, 12);
+        let x = input(7, 1.0);
+        let run = || loaded.run(std::slice::from_ref(&x)).unwrap();
+        assert_eq!(run(), expected(&x, WEIGHT));
+        let new = values([4.0, 5.0, 6.0]);
+        device.copy_to_device(memory.address(), new.bytes(), Stream::DEFAULT).unwrap();
+        loaded.refresh(&BTreeMap::new()).unwrap();
+        assert_eq!(run(), expected(&x, [4.0, 5.0, 6.0]));
+        let error = loaded.refresh(&BTreeMap::from([("w".to_owned(), new)])).unwrap_err();
+        assert!(error.to_string().contains("bound to memory of the device"), "{error}");
+    }
+}
+
+#[test]
+fn a_sized_run_takes_the_callers_scratch_memory() {
+    for device in devices() {
+        let bundle = bundle_of(manifest(true), PTX);
+        let (loaded, other) = (load(&device, &bundle), load(&device, &bundle));
+        let x = input(21, 1.0);
+        let types = [(x.dtype(), x.shape())];
+        let run = loaded.size_run(&types).unwrap();
+        let outputs: Vec<_> = expected(&x, WEIGHT);
+        let shapes: Vec<_> = outputs.iter().map(|y| (y.dtype(), y.shape().to_vec())).collect();
+        assert_eq!(run.outputs(), shapes);
+        assert_eq!(loaded.launched_kernels(), [0, 1]);
+        assert!(run.scratch_bytes() > 0);
+        let memory = |n_bytes| Buffer::new(device.clone(), n_bytes).unwrap();
+        let given = Buffer::from_bytes(device.clone(), x.bytes()).unwrap();
+        let results: Vec<_> = outputs.iter().map(|y| memory(y.bytes().len() as u64)).collect();
+        let scratch = memory(run.scratch_bytes());
+        let addresses: Vec<_> = results.iter().map(Buffer::address).collect();
+        let submit = |loaded: &LoadedBundle, scratch| {
+            loaded.run_sized(&run, &[given.address()], &addresses, scratch, Stream::DEFAULT)
+        };
+        submit(&loaded, scratch.address()).unwrap();
+        for (result, output) in results.iter().zip(&outputs) {
+            assert_eq!(result.to_bytes(Stream::DEFAULT).unwrap(), output.bytes().to_vec());
+        }
+        assert!(submit(&loaded, scratch.address() + 8).is_err());
+        let foreign = submit(&other, scratch.address()).unwrap_err();
+        assert_eq!(foreign.to_string(), "the sizes were evaluated for another loaded bundle");
+    }
 }
 
 #[test]
