@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -46,12 +47,21 @@ def compile(
 
     inputs = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
     with tempfile.TemporaryDirectory(prefix="fornax-") as folder:
+        bundle = Path(folder) / "model.fnx" if out is None else Path(out)
+        constants = compile_bundle(module, inputs, bundle, dynamic_shapes, options)
+        device = device_of([*state(module).values(), *inputs]) if device is None else device
+        return fornax.load(bundle, {**constants, **state(module)}, device)
+
+
+def compile_bundle(
+    module: Any, inputs: tuple[Any, ...], bundle: Path, dynamic_shapes: Any, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Write a bundle without weights; give those that are no parameters or buffers of the module."""
+    with tempfile.TemporaryDirectory(prefix="fornax-") as folder:
         model = Path(folder) / "model.onnx"
         constants = export(module, inputs, model, dynamic_shapes)
-        bundle = Path(folder) / "model.fnx" if out is None else Path(out)
         run_program(["compile", model, "-o", bundle, "--weights", "external", *flags(options)])
-        weights = {**constants, **state(module)}
-        return fornax.load(bundle, weights, _device_of(module, inputs) if device is None else device)
+    return constants
 
 
 def export(module: Any, inputs: tuple[Any, ...], path: Path, dynamic_shapes: Any) -> dict[str, Any]:
@@ -63,20 +73,28 @@ def export(module: Any, inputs: tuple[Any, ...], path: Path, dynamic_shapes: Any
     except ImportError as error:
         raise Error(f"exporting needs the package {error.name}: pip install fornax[compiler]") from error
     try:
-        # Unoptimised: torch would fold parameters into new constants, which `refresh` could not follow. Without
-        # gradients, since parameters are exported as they are.
-        with torch.no_grad():
+        # Unoptimised: torch would fold parameters into new constants, which `refresh` could not follow.
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about torch's own insides, and about training mode
             program = torch.onnx.export(
                 module, inputs, dynamo=True, optimize=False, dynamic_shapes=dynamic_shapes,
                 opset_version=20, verbose=False,
             )
     except Exception as error:  # the exporter's errors have no common class
         raise Error(f"torch cannot export the module: {_first_line(error)}") from error
-    n_bytes = sum(tensor.nbytes for tensor in state(module).values())
-    program.save(path, external_data=n_bytes > _LARGEST_INLINE_BYTES)
+    _refuse_effects(program.exported_program.graph_signature)
     own = state(module)
+    n_bytes = sum(tensor.nbytes for tensor in own.values())
+    program.save(path, external_data=n_bytes > _LARGEST_INLINE_BYTES)
     initializers = program.model.graph.initializers
     return {name: value.const_value.numpy() for name, value in initializers.items() if name not in own}
+
+
+def _refuse_effects(signature: Any) -> None:
+    changed = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
+    if changed:
+        names = ", ".join(changed)
+        raise Error(f"the module writes to {names}, which models cannot: module.eval() may help")
 
 
 def state(module: Any) -> dict[str, Any]:
@@ -131,8 +149,8 @@ def find_program() -> Path:
     )
 
 
-def _device_of(module: Any, inputs: tuple[Any, ...]) -> str:
-    tensors = [*state(module).values(), *inputs]
+def device_of(tensors: Iterable[Any]) -> str:
+    """Where a model of these tensors is loaded."""
     devices = {str(tensor.device) for tensor in tensors if hasattr(tensor, "device")}
     if len(devices) > 1:
         raise Error(f"parameters and inputs lie on several devices: {', '.join(sorted(devices))}")

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import tempfile
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from fornax._compile import compile as compile_module
+import fornax
+from fornax._compile import compile_bundle, device_of
 from fornax._errors import Error
 from fornax._native import Model
 
 # What kernels use is aligned to this many bytes; torch's own allocations always are.
 _ALIGNMENT = 16
+
+# Sets of parameters kept loaded per graph.
+_MAX_LOADED = 8
 
 
 class FallbackWarning(UserWarning):
@@ -33,45 +40,54 @@ def backend(
 
 
 class _Compiled:
-    """A compiled graph. Parameters are bound where they are, and followed when they change."""
+    """A compiled graph. Parameters and buffers are bound where they are, and followed when they change."""
 
     def __init__(self, graph: torch.fx.GraphModule, examples: list[Any], options: dict[str, Any]):
         _check(graph, examples)
-        bound = [
-            index
-            for index, example in enumerate(examples)
-            if isinstance(example, torch.nn.Parameter) or _is_static(example)
-        ]
-        self._inputs = [index for index in range(len(examples)) if index not in bound]
-        self._bound = bound
-        self._module = _with_attributes(graph, {index: examples[index] for index in bound})
-        self._options = options
-        self._load([examples[index] for index in self._inputs], examples)
-
-    def _load(self, inputs: list[torch.Tensor], arguments: Any) -> None:
-        self._model: Model = compile_module(self._module, tuple(inputs), **self._options)
-        self._pointers = self._places(arguments)
-        self._versions = self._changes(arguments)
+        self._bound = [index for index, example in enumerate(examples) if _is_static(example)]
+        self._inputs = [index for index in range(len(examples)) if index not in self._bound]
+        # Kept for parameters that come later: the same graph may be called for other modules.
+        self._folder = tempfile.TemporaryDirectory(prefix="fornax-")
+        self._bundle = Path(self._folder.name) / "graph.fnx"
+        module = _with_attributes(graph, {index: examples[index] for index in self._bound})
+        inputs = tuple(examples[index] for index in self._inputs)
+        self._constants = compile_bundle(module, inputs, self._bundle, None, options)
+        self._loaded: dict[tuple[int, ...], _Loaded] = {}
+        self._load(examples)
 
     def __call__(self, *arguments: Any) -> tuple[Any, ...]:
-        if self._places(arguments) != self._pointers:
-            # Other parameters than those that were bound, such as those of a copy of the module.
-            for index in self._bound:
-                setattr(self._module, _attribute(index), arguments[index].detach())
-            self._load([arguments[index] for index in self._inputs], arguments)
-        elif (versions := self._changes(arguments)) != self._versions:
-            self._model.refresh()
-            self._versions = versions
-        result = self._model(*[_usable(arguments[index]) for index in self._inputs])
+        places = tuple(arguments[index].data_ptr() for index in self._bound)
+        loaded = self._loaded.get(places) or self._load(arguments)
+        changes = self._changes(arguments)
+        if changes != loaded.changes:
+            loaded.model.refresh()
+            loaded.changes = changes
+        result = loaded.model(*[_usable(arguments[index]) for index in self._inputs])
         return result if isinstance(result, tuple) else (result,)
 
-    def _places(self, arguments: Any) -> list[int]:
-        return [arguments[index].data_ptr() for index in self._bound]
+    def _load(self, arguments: Any) -> _Loaded:
+        bound = {_attribute(index): arguments[index].detach() for index in self._bound}
+        device = device_of([tensor for tensor in arguments if isinstance(tensor, torch.Tensor)])
+        model = fornax.load(self._bundle, {**self._constants, **bound}, device)
+        if len(self._loaded) >= _MAX_LOADED:
+            self._loaded.pop(next(iter(self._loaded)))
+        # Models keep what is bound alive, so that no other tensor can come to lie there.
+        places = tuple(tensor.data_ptr() for tensor in bound.values())
+        self._loaded[places] = _Loaded(model, self._changes(arguments))
+        return self._loaded[places]
 
-    def _changes(self, arguments: Any) -> list[int]:
+    def _changes(self, arguments: Any) -> tuple[int, ...]:
         # Tensors of inference mode count no versions; torch forbids to change them outside of it.
         bound = [arguments[index] for index in self._bound]
-        return [0 if tensor.is_inference() else tensor._version for tensor in bound]
+        return tuple(0 if tensor.is_inference() else tensor._version for tensor in bound)
+
+
+@dataclass
+class _Loaded:
+    """The model for one set of parameters, and how often each had been written."""
+
+    model: Model
+    changes: tuple[int, ...]
 
 
 def _check(graph: torch.fx.GraphModule, examples: list[Any]) -> None:
@@ -85,8 +101,9 @@ def _check(graph: torch.fx.GraphModule, examples: list[Any]) -> None:
 
 
 def _is_static(example: torch.Tensor) -> bool:
-    # Set by dynamo on the buffers of modules.
-    return getattr(example, "_dynamo_static_input_type", None) is not None
+    """Whether it is a parameter or, as dynamo marks them, a buffer of a module."""
+    is_marked = getattr(example, "_dynamo_static_input_type", None) is not None
+    return isinstance(example, torch.nn.Parameter) or is_marked
 
 
 def _with_attributes(

@@ -265,6 +265,8 @@ def host_cost():
 
 def main():
     failed = 0
+    # The bundles are compiled for fp32.
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     with torch.no_grad():
         for function in CHECKS:
             started = time.perf_counter()

@@ -95,6 +95,9 @@ def test_compile_says_what_it_cannot_do(fornax_program, monkeypatch):
 
     with pytest.raises(fornax.Error):
         fornax.compile(Unknown(), torch.randn(4, 4))
+    norm = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
+    with pytest.raises(fornax.Error, match=r"writes to .*running_mean.*module\.eval\(\) may help"):
+        fornax.compile(norm, torch.randn(4, 4))
     with pytest.raises(fornax.Error, match="--precision"):
         fornax.compile(Small(), torch.randn(4, 8), precision="fp3")
     monkeypatch.setenv("FORNAX", "/nowhere/fornax")
@@ -116,6 +119,10 @@ def test_backend(fornax_program):
         torch.testing.assert_close(compiled(x), module(x))
         module.scale.data = module.scale + 1
         torch.testing.assert_close(compiled(x), module(x))
+        model_of_other = torch.compile(other := Small(), backend="fornax", options={"target": "sm_80"})
+        for _ in range(2):
+            torch.testing.assert_close(model_of_other(x), other(x))
+            torch.testing.assert_close(compiled(x), module(x))
 
 
 @exporting
