@@ -5,6 +5,7 @@
 //! What users see is described in `fornax/__init__.py` and typed in `fornax/_native.pyi`.
 #![warn(missing_docs)]
 
+mod arguments;
 mod array;
 mod cuda;
 mod describe;

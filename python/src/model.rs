@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-use fornax_bundle::manifest::{Port, Signature};
+use fornax_bundle::manifest::Port;
 use fornax_bundle::{Bundle, Dim};
 use fornax_runtime::device::DeviceKind;
 use fornax_runtime::{LoadOptions, LoadedBundle, open_device};
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
+use crate::arguments::Arguments;
 use crate::array::View;
 use crate::cuda::CudaCalls;
 use crate::describe::{self, Scratch};
@@ -85,16 +85,11 @@ impl Model {
         named: Option<&Bound<'py, PyDict>>,
     ) -> Result<Bound<'py, PyAny>, Error> {
         let signature = &self.bundle.manifest().signature;
-        let (inputs, out) = match named {
-            None => (positional(signature, inputs)?, None),
-            Some(named) => by_name(signature, inputs, named)?,
-        };
-        let out = out.map(|out| output_objects(&signature.outputs, out)).transpose()?;
-        let outputs = match &self.cuda {
+        let Arguments { inputs, out } = Arguments::bind(signature, inputs, named)?;
+        let mut outputs = match &self.cuda {
             Some(cuda) => cuda.call(&self.bundle, &self.scratch, &inputs, out.as_deref(), py)?,
             None => host::call(&self.bundle, &self.scratch, &inputs, out.as_deref(), py)?,
         };
-        let mut outputs = outputs;
         match outputs.len() {
             1 => Ok(outputs.remove(0)),
             _ => Ok(PyTuple::new(py, outputs)?.into_any()),
@@ -209,77 +204,4 @@ fn ports(ports: &[Port]) -> impl Iterator<Item = (&str, fornax_bundle::DType, Ve
 /// The index in a device's name; `cuda` is the first one.
 fn device_index(name: &str) -> i32 {
     name.strip_prefix("cuda:").and_then(|index| index.parse().ok()).unwrap_or(0)
-}
-
-fn positional<'py>(
-    signature: &Signature,
-    inputs: &Bound<'py, PyTuple>,
-) -> Result<Vec<Bound<'py, PyAny>>, Error> {
-    let given: Vec<_> = inputs.iter().collect();
-    if given.len() != signature.inputs.len() {
-        return Err(wrong_count(signature, given.len()));
-    }
-    Ok(given)
-}
-
-/// Inputs in the signature's order, and `out`.
-fn by_name<'py>(
-    signature: &Signature,
-    inputs: &Bound<'py, PyTuple>,
-    named: &Bound<'py, PyDict>,
-) -> Result<(Vec<Bound<'py, PyAny>>, Option<Bound<'py, PyAny>>), Error> {
-    let mut given: Vec<Option<Bound<'py, PyAny>>> = inputs.iter().map(Some).collect();
-    if given.len() > signature.inputs.len() {
-        return Err(wrong_count(signature, given.len()));
-    }
-    let n_positional = given.len();
-    given.resize(signature.inputs.len(), None);
-    let mut out = None;
-    for (name, object) in named {
-        let name: String = name.extract()?;
-        let position = signature.inputs.iter().position(|port| port.name == name);
-        match position {
-            Some(index) if index < n_positional => {
-                let reason = format!("input `{name}` is given twice, by position and by name");
-                return Err(Error::Arguments(reason));
-            }
-            Some(index) => given[index] = Some(object),
-            None if name == intern!(named.py(), "out").to_cow()?.as_ref() => {
-                out = (!object.is_none()).then_some(object);
-            }
-            None => {
-                let names = names(&signature.inputs);
-                let reason = format!("the model has no input `{name}`; it has: {names}");
-                return Err(Error::Arguments(reason));
-            }
-        }
-    }
-    let n_given = given.iter().flatten().count();
-    let complete: Option<Vec<_>> = given.into_iter().collect();
-    Ok((complete.ok_or_else(|| wrong_count(signature, n_given))?, out))
-}
-
-/// The tensors that outputs are wanted in: one, or a tuple or list of them.
-fn output_objects<'py>(
-    ports: &[Port],
-    out: Bound<'py, PyAny>,
-) -> Result<Vec<Bound<'py, PyAny>>, Error> {
-    let is_sequence = out.is_instance_of::<PyTuple>() || out.is_instance_of::<PyList>();
-    let given = if is_sequence { out.extract()? } else { vec![out] };
-    if given.len() != ports.len() {
-        let (n_ports, names) = (ports.len(), names(ports));
-        let reason = format!("the model has {n_ports} outputs ({names}), not {}", given.len());
-        return Err(Error::Arguments(format!("out: {reason}")));
-    }
-    Ok(given)
-}
-
-fn wrong_count(signature: &Signature, n_given: usize) -> Error {
-    let (n_inputs, names) = (signature.inputs.len(), names(&signature.inputs));
-    Error::Arguments(format!("the model takes {n_inputs} inputs ({names}), not {n_given}"))
-}
-
-fn names(ports: &[Port]) -> String {
-    let names: Vec<_> = ports.iter().map(|port| port.name.as_str()).collect();
-    names.join(", ")
 }

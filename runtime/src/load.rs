@@ -330,7 +330,7 @@ fn check_weights(
         if options.weights.contains_key(name) {
             return refused("it is given both as values and on the device".to_owned());
         }
-        if tensor.address % POINTER_ALIGN != 0 {
+        if !tensor.address.is_multiple_of(POINTER_ALIGN) {
             let address = tensor.address;
             let reason = format!("its address {address:#x} is not a multiple of {POINTER_ALIGN}");
             return refused(reason);

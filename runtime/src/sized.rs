@@ -95,7 +95,7 @@ impl LoadedBundle {
             return Err(Error::Pointers { reason });
         }
         self.check_pointers(inputs, outputs)?;
-        if scratch % POINTER_ALIGN != 0 {
+        if !scratch.is_multiple_of(POINTER_ALIGN) {
             let reason =
                 format!("the scratch address {scratch:#x} is not a multiple of {POINTER_ALIGN}");
             return Err(Error::Pointers { reason });
