@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::error::Error;
-use crate::torch::Torch;
+use crate::torch::{Place, Torch};
 
 /// Element types by the names that numpy and torch give them.
 pub(crate) const DTYPES: [(DType, &str); 15] = [
@@ -82,28 +82,29 @@ impl View {
     }
 
     fn of_tensor(torch: &Torch, tensor: &Bound<'_, PyAny>, what: &str) -> Result<View, Error> {
-        let device = tensor.getattr("device")?;
-        let kind: String = device.getattr("type")?.extract()?;
-        let origin = match kind.as_str() {
-            "cpu" => Origin::TorchHost,
-            "cuda" => Origin::TorchCuda(tensor.call_method0("get_device")?.extract()?),
-            _ => {
-                let reason = format!("tensors on {kind} have no memory that fornax can use");
-                return Err(Error::tensor(what, reason));
-            }
-        };
         if tensor.getattr("layout")?.str()?.to_cow()? != "torch.strided" {
             return Err(Error::tensor(what, "sparse tensors are not taken: `.to_dense()` helps"));
         }
-        let dtype = torch.dtype(tensor)?.ok_or_else(|| unknown_dtype(tensor, what))?;
-        Ok(View {
-            origin,
-            dtype,
-            shape: tensor.getattr("shape")?.extract()?,
-            address: tensor.call_method0("data_ptr")?.extract()?,
-            is_contiguous: tensor.call_method0("is_contiguous")?.extract()?,
-            is_writable: true,
-        })
+        let kind = tensor.getattr("device")?.getattr("type")?;
+        let elsewhere = || format!("tensors on {kind} have no memory that fornax can use");
+        if !["cpu", "cuda"].contains(&kind.extract::<&str>()?) {
+            return Err(Error::tensor(what, elsewhere()));
+        }
+        torch.look(tensor, |seen| {
+            let origin = match seen.place {
+                Place::Host => Origin::TorchHost,
+                Place::Cuda(index) => Origin::TorchCuda(index),
+                Place::Other => return Err(Error::tensor(what, elsewhere())),
+            };
+            Ok(View {
+                origin,
+                dtype: seen.dtype.ok_or_else(|| unknown_dtype(tensor, what))?,
+                shape: seen.sizes.iter().map(|&size| size as usize).collect(),
+                address: seen.address,
+                is_contiguous: seen.is_contiguous,
+                is_writable: true,
+            })
+        })?
     }
 
     fn of_array(array: &Bound<'_, PyAny>, what: &str) -> Result<View, Error> {
@@ -128,12 +129,6 @@ impl View {
     /// Number of bytes.
     pub(crate) fn n_bytes(&self) -> usize {
         self.shape.iter().product::<usize>() * self.dtype.size()
-    }
-
-    /// Whether two contiguous arrays of one device share memory.
-    pub(crate) fn overlaps(&self, other: &View) -> bool {
-        let (start, end) = (self.address, self.address + self.n_bytes() as u64);
-        start < other.address + other.n_bytes() as u64 && other.address < end
     }
 
     /// Refuses memory with gaps or in another order.

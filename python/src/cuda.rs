@@ -1,8 +1,8 @@
 //! Calls on a GPU: tensors of torch in, tensors of torch out, on torch's current stream.
 //!
-//! This is on the path of every call, so that what follows from the inputs' shapes is kept, and tensors are
-//! checked by the cheapest reads that torch has. Outputs and scratch memory come from torch's allocator: it
-//! knows streams and CUDA-graph captures, so that in a capture nothing else is allocated.
+//! This is on the path of every call, so that what follows from the inputs' shapes is kept, and each tensor is
+//! looked at once. Outputs and scratch memory come from torch's allocator: it knows streams and CUDA-graph
+//! captures, so that in a capture nothing else is allocated.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,14 +10,13 @@ use fornax_bundle::DType;
 use fornax_bundle::manifest::{Port, Signature};
 use fornax_runtime::device::Stream;
 use fornax_runtime::{LoadedBundle, SizedRun};
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::array::{Origin, View, dtype_name};
 use crate::describe::Scratch;
 use crate::error::Error;
-use crate::torch::Torch;
+use crate::torch::{Place, Torch};
 
 /// Sets of input shapes kept; the oldest one goes first.
 const MAX_SIZED: usize = 64;
@@ -26,7 +25,6 @@ const MAX_SIZED: usize = 64;
 pub(crate) struct CudaCalls {
     device: i32,
     torch: &'static Torch,
-    input_dtypes: Vec<Py<PyAny>>,
     output_dtypes: Vec<Py<PyAny>>,
     byte: Py<PyAny>,
     sized: Mutex<Vec<Arc<SizedCall>>>,
@@ -34,10 +32,20 @@ pub(crate) struct CudaCalls {
 
 /// What calls with inputs of the same shapes share.
 struct SizedCall {
-    shapes: Vec<Py<PyAny>>,
+    /// Rank and sizes of each input, one after the other.
+    shapes: Vec<i64>,
     run: SizedRun,
-    outputs: Vec<Extent>,
+    input_bytes: Vec<u64>,
+    outputs: Vec<Output>,
     scratch: Option<Extent>,
+}
+
+/// An output, as torch allocates it and as it is checked.
+struct Output {
+    extent: Extent,
+    /// Rank and sizes.
+    shape: Vec<i64>,
+    n_bytes: u64,
 }
 
 /// Sizes and strides of a tensor to be allocated, as torch takes them.
@@ -52,25 +60,17 @@ impl CudaCalls {
         device: i32,
         signature: &Signature,
     ) -> Result<CudaCalls, Error> {
-        let torch = Torch::import(py)?;
-        torch.initialise_cuda(py)?;
+        let torch = Torch::import(py).map_err(Error::Torch)?;
+        torch.initialise_cuda(py).map_err(Error::Torch)?;
         let dtype = |dtype: DType, what: &str| {
             let object = torch.dtype_object(dtype).map(|object| object.clone_ref(py));
             let missing = || format!("this version of torch has no {}", dtype_name(dtype));
             object.ok_or_else(|| Error::tensor(what, missing()))
         };
-        let dtypes = |kind: &str, ports: &[Port]| {
-            let of = |port: &Port| dtype(port.dtype, &format!("{kind} `{}`", port.name));
-            ports.iter().map(of).collect::<Result<Vec<_>, Error>>()
-        };
-        Ok(CudaCalls {
-            device,
-            torch,
-            input_dtypes: dtypes("input", &signature.inputs)?,
-            output_dtypes: dtypes("output", &signature.outputs)?,
-            byte: dtype(DType::U8, "scratch memory")?,
-            sized: Mutex::default(),
-        })
+        let of = |port: &Port| dtype(port.dtype, &format!("output `{}`", port.name));
+        let output_dtypes = signature.outputs.iter().map(of).collect::<Result<Vec<_>, Error>>()?;
+        let byte = dtype(DType::U8, "scratch memory")?;
+        Ok(CudaCalls { device, torch, output_dtypes, byte, sized: Mutex::default() })
     }
 
     /// Runs the model on the current stream.
@@ -84,81 +84,104 @@ impl CudaCalls {
     ) -> Result<Vec<Bound<'py, PyAny>>, Error> {
         let signature = &bundle.manifest().signature;
         let mut addresses = Vec::with_capacity(inputs.len());
-        let mut shapes = Vec::with_capacity(inputs.len());
-        for (index, input) in inputs.iter().enumerate() {
-            let address = self.address(input, &self.input_dtypes[index])?;
-            let refused = || self.refused("input", &signature.inputs[index], input);
-            addresses.push(address.ok_or_else(refused)?);
-            shapes.push(input.getattr(intern!(py, "shape"))?);
+        let mut shapes = Vec::with_capacity(8);
+        for (port, input) in signature.inputs.iter().zip(inputs) {
+            let address = self.address(port, input, &mut shapes);
+            addresses.push(address.ok_or_else(|| self.refused("input", port, input))?);
         }
-        let sized = match self.find(&shapes)? {
+        let sized = match self.find(&shapes) {
             Some(sized) => sized,
             None => self.size(bundle, shapes, noted, py)?,
         };
+        let is_current = self.torch.current_device(py)? == self.device;
+        let allocate =
+            |extent: &Extent, dtype: &Py<PyAny>| self.empty(extent, dtype, is_current, py);
         let outputs = match out {
-            None => self.allocate(&sized, py)?,
-            Some(out) => {
-                self.check_out(signature, &sized, out, inputs)?;
-                out.to_vec()
+            Some(out) => out.to_vec(),
+            None => {
+                let pairs = sized.outputs.iter().zip(&self.output_dtypes);
+                let new = pairs.map(|(output, dtype)| allocate(&output.extent, dtype));
+                new.collect::<PyResult<Vec<_>>>()?
             }
         };
-        let mut results = Vec::with_capacity(outputs.len());
-        for output in &outputs {
-            results.push(data_pointer(output)?);
+        let results = self.result_addresses(signature, &sized, &outputs)?;
+        if out.is_some() {
+            check_overlap(signature, &sized, &addresses, &results)?;
         }
         // Given back to torch when this call returns; torch hands it only to later work of this stream.
-        let scratch = sized.scratch.as_ref().map(|extent| self.empty(extent, &self.byte, py));
+        let scratch = sized.scratch.as_ref().map(|extent| allocate(extent, &self.byte));
         let scratch = scratch.transpose()?;
-        let scratch_address = scratch.as_ref().map_or(Ok(0), data_pointer)?;
+        let scratch_address = match &scratch {
+            Some(scratch) => self.torch.look(scratch, |seen| seen.address)?,
+            None => 0,
+        };
         let stream = Stream(self.torch.current_stream(py, self.device)?);
         py.detach(|| bundle.run_sized(&sized.run, &addresses, &results, scratch_address, stream))?;
         Ok(outputs)
     }
 
-    /// The address of a contiguous tensor of this device and type; none for anything else.
-    fn address(&self, object: &Bound<'_, PyAny>, dtype: &Py<PyAny>) -> PyResult<Option<u64>> {
-        let py = object.py();
-        let fits = self.torch.is_tensor(object)
-            && object.getattr(intern!(py, "dtype"))?.as_ptr() == dtype.as_ptr()
-            && object.call_method0(intern!(py, "get_device"))?.extract::<i32>()? == self.device
-            && object.call_method0(intern!(py, "is_contiguous"))?.extract::<bool>()?;
-        if fits { data_pointer(object).map(Some) } else { Ok(None) }
+    /// The address of a contiguous tensor of this device and of the port's type; none for anything else.
+    /// Its rank and sizes go to `shapes`.
+    fn address(
+        &self,
+        port: &Port,
+        object: &Bound<'_, PyAny>,
+        shapes: &mut Vec<i64>,
+    ) -> Option<u64> {
+        if !self.torch.is_tensor(object) {
+            return None;
+        }
+        let seen = self.torch.look(object, |seen| {
+            let fits = seen.place == Place::Cuda(self.device)
+                && seen.dtype == Some(port.dtype)
+                && seen.is_contiguous
+                // Such as a tensor of torch's tracing, which has no memory.
+                && (seen.address != 0 || seen.sizes.contains(&0));
+            if fits {
+                shapes.push(seen.sizes.len() as i64);
+                shapes.extend_from_slice(seen.sizes);
+            }
+            fits.then_some(seen.address)
+        });
+        // What torch could not tell is found out again for the message.
+        seen.ok().flatten()
     }
 
-    fn find(&self, shapes: &[Bound<'_, PyAny>]) -> PyResult<Option<Arc<SizedCall>>> {
+    fn find(&self, shapes: &[i64]) -> Option<Arc<SizedCall>> {
         let sized = self.sized.lock().unwrap_or_else(PoisonError::into_inner);
-        'calls: for call in sized.iter().rev() {
-            for (shape, known) in shapes.iter().zip(&call.shapes) {
-                if !shape.eq(known)? {
-                    continue 'calls;
-                }
-            }
-            return Ok(Some(call.clone()));
-        }
-        Ok(None)
+        sized.iter().rev().find(|call| call.shapes == shapes).cloned()
     }
 
     /// Evaluates all sizes for new shapes and keeps them.
     fn size(
         &self,
         bundle: &LoadedBundle,
-        shapes: Vec<Bound<'_, PyAny>>,
+        shapes: Vec<i64>,
         noted: &Scratch,
         py: Python<'_>,
     ) -> Result<Arc<SizedCall>, Error> {
-        let sizes = shapes.iter().map(|shape| shape.extract::<Vec<usize>>());
-        let sizes = sizes.collect::<PyResult<Vec<_>>>()?;
-        let ports = bundle.manifest().signature.inputs.iter();
-        let types: Vec<_> =
-            ports.zip(&sizes).map(|(port, sizes)| (port.dtype, sizes.as_slice())).collect();
-        let run = bundle.size_run(&types)?;
+        let mut rest = shapes.iter().map(|&number| number as usize);
+        let mut types = Vec::new();
+        for port in &bundle.manifest().signature.inputs {
+            let rank = rest.next().unwrap_or_default();
+            types.push((port.dtype, rest.by_ref().take(rank).collect::<Vec<usize>>()));
+        }
+        let borrowed: Vec<_> = types.iter().map(|(dtype, sizes)| (*dtype, &sizes[..])).collect();
+        let run = bundle.size_run(&borrowed)?;
         noted.note(run.scratch_bytes());
-        let outputs = run.outputs().iter().map(|(_, shape)| Extent::new(py, shape));
-        let outputs = outputs.collect::<PyResult<Vec<_>>>()?;
+        let output = |(dtype, sizes): &(DType, Vec<usize>)| {
+            let numbers = [sizes.len()].into_iter().chain(sizes.iter().copied());
+            Ok(Output {
+                extent: Extent::new(py, sizes)?,
+                shape: numbers.map(|number| number as i64).collect(),
+                n_bytes: n_bytes(*dtype, sizes),
+            })
+        };
+        let outputs = run.outputs().iter().map(output).collect::<PyResult<Vec<_>>>()?;
+        let input_bytes = types.iter().map(|(dtype, sizes)| n_bytes(*dtype, sizes)).collect();
         let scratch_bytes = run.scratch_bytes() as usize;
         let scratch = (scratch_bytes > 0).then(|| Extent::new(py, &[scratch_bytes])).transpose()?;
-        let shapes = shapes.into_iter().map(Bound::unbind).collect();
-        let call = Arc::new(SizedCall { shapes, run, outputs, scratch });
+        let call = Arc::new(SizedCall { shapes, run, input_bytes, outputs, scratch });
         let mut sized = self.sized.lock().unwrap_or_else(PoisonError::into_inner);
         if sized.len() >= MAX_SIZED {
             sized.remove(0);
@@ -167,56 +190,38 @@ impl CudaCalls {
         Ok(call)
     }
 
-    fn allocate<'py>(
-        &self,
-        sized: &SizedCall,
-        py: Python<'py>,
-    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        let pairs = sized.outputs.iter().zip(&self.output_dtypes);
-        pairs.map(|(extent, dtype)| self.empty(extent, dtype, py)).collect()
-    }
-
     fn empty<'py>(
         &self,
         extent: &Extent,
         dtype: &Py<PyAny>,
+        is_current: bool,
         py: Python<'py>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let (shape, strides) = (extent.shape.bind(py), extent.strides.bind(py));
-        self.torch.empty_cuda(py, shape, strides, dtype.bind(py), self.device)
+        self.torch.empty_cuda(py, shape, strides, dtype.bind(py), (self.device, is_current))
     }
 
-    /// Checks tensors that the caller wants the outputs in.
-    fn check_out(
+    /// Checks the tensors for the outputs and gives their addresses.
+    fn result_addresses(
         &self,
         signature: &Signature,
         sized: &SizedCall,
-        out: &[Bound<'_, PyAny>],
-        inputs: &[Bound<'_, PyAny>],
-    ) -> Result<(), Error> {
-        let views = |objects: &[Bound<'_, PyAny>], kind: &str, ports: &[Port]| {
-            let pairs = objects.iter().zip(ports);
-            let view =
-                pairs.map(|(object, port)| View::of(object, &format!("{kind} `{}`", port.name)));
-            view.collect::<Result<Vec<_>, Error>>()
-        };
-        let read = views(inputs, "input", &signature.inputs)?;
-        let written = views(out, "output", &signature.outputs)?;
-        for (index, view) in written.iter().enumerate() {
-            let port = &signature.outputs[index];
-            let what = format!("output `{}`", port.name);
-            if self.address(&out[index], &self.output_dtypes[index])?.is_none() {
-                return Err(self.refused("output", port, &out[index]));
-            }
-            let (dtype, shape) = &sized.run.outputs()[index];
-            view.check_type(&what, *dtype, shape)?;
-            let others = written.iter().take(index).chain(&read);
-            if others.into_iter().any(|other| view.overlaps(other)) {
-                let reason = "its memory overlaps that of an input or of another output";
-                return Err(Error::tensor(what, reason));
+        outputs: &[Bound<'_, PyAny>],
+    ) -> Result<Vec<u64>, Error> {
+        let mut results = Vec::with_capacity(outputs.len());
+        let mut shape = Vec::with_capacity(8);
+        for ((port, object), output) in signature.outputs.iter().zip(outputs).zip(&sized.outputs) {
+            shape.clear();
+            let address = self.address(port, object, &mut shape);
+            results.push(address.ok_or_else(|| self.refused("output", port, object))?);
+            if shape != output.shape {
+                let (wanted, given, dtype) = (&output.shape[1..], &shape[1..], port.dtype);
+                let dtype = dtype_name(dtype);
+                let reason = format!("it must be {dtype}{wanted:?}, not {dtype}{given:?}");
+                return Err(Error::tensor(format!("output `{}`", port.name), reason));
             }
         }
-        Ok(())
+        Ok(results)
     }
 
     /// Why a tensor cannot be used.
@@ -241,7 +246,7 @@ impl CudaCalls {
         }
         match view.check_contiguous(&what) {
             Err(error) => error,
-            Ok(()) => Error::tensor(what, "torch changed it while it was looked at"),
+            Ok(()) => Error::tensor(what, "it has no memory"),
         }
     }
 }
@@ -260,6 +265,29 @@ impl Extent {
     }
 }
 
-fn data_pointer(tensor: &Bound<'_, PyAny>) -> PyResult<u64> {
-    tensor.call_method0(intern!(tensor.py(), "data_ptr"))?.extract()
+/// Refuses outputs in memory that the run reads, or writes for another output.
+fn check_overlap(
+    signature: &Signature,
+    sized: &SizedCall,
+    inputs: &[u64],
+    outputs: &[u64],
+) -> Result<(), Error> {
+    let read = inputs.iter().copied().zip(sized.input_bytes.iter().copied());
+    let written: Vec<_> =
+        outputs.iter().copied().zip(sized.outputs.iter().map(|output| output.n_bytes)).collect();
+    for (index, &(start, size)) in written.iter().enumerate() {
+        let others = read.clone().chain(written[..index].iter().copied());
+        for (other_start, other_size) in others {
+            if start < other_start + other_size && other_start < start + size {
+                let reason = "its memory overlaps that of an input or of another output";
+                let what = format!("output `{}`", signature.outputs[index].name);
+                return Err(Error::tensor(what, reason));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn n_bytes(dtype: DType, sizes: &[usize]) -> u64 {
+    (dtype.size() * sizes.iter().product::<usize>()) as u64
 }

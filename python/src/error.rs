@@ -27,6 +27,9 @@ pub(crate) enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// There is no torch, or it has no GPU.
+    #[error("a model on a GPU takes and gives tensors of torch, which cannot be used here: {0}")]
+    Torch(PyErr),
     /// Loading or running failed.
     #[error(transparent)]
     Runtime(#[from] runtime::Error),
@@ -49,7 +52,7 @@ impl Error {
                 error,
                 R::Signature(_) | R::Weight { .. } | R::MissingWeights { .. } | R::Pointers { .. }
             ),
-            Error::Weights { .. } | Error::Python(_) => false,
+            Error::Weights { .. } | Error::Torch(_) | Error::Python(_) => false,
         }
     }
 }

@@ -9,6 +9,7 @@ mod arguments;
 mod array;
 mod cuda;
 mod describe;
+mod dlpack;
 mod error;
 mod host;
 mod model;

@@ -3,6 +3,8 @@
 Skipped where torch is not installed: it is a download of a gigabyte, and not part of CI.
 """
 
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -38,6 +40,37 @@ def test_tensors_of_the_host(loaded_mlp):
         loaded_mlp(x.double())
     with pytest.raises(fornax.InputError, match="tensors on meta have no memory"):
         loaded_mlp(x.to("meta"))
+
+
+def test_tensors_of_older_versions_of_torch(mlp):
+    """Before 2.10 tensors are read attribute by attribute."""
+    code = f"""
+import torch, fornax
+if hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
+    del torch.Tensor.__dlpack_c_exchange_api__
+m = fornax.load({str(mlp)!r}, device="emulator")
+y = m(torch.ones(3, 64))
+assert y.shape == (3, 10) and torch.allclose(y.sum(dim=1), torch.ones(3))
+for wrong in (torch.ones(64, 3).T, torch.ones(3, 64).double(), torch.ones(3, 63), torch.ones(64)):
+    try:
+        m(wrong)
+    except fornax.InputError:
+        continue
+    raise AssertionError(wrong.shape)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_element_types_of_torch(mlp):
+    model = fornax.load(mlp, device="emulator")
+    for name in ["float64", "float16", "bfloat16", "int64", "uint8", "bool", "float8_e4m3fn"]:
+        x = torch.empty(2, 64, dtype=getattr(torch, name))
+        with pytest.raises(fornax.InputError, match=f"must be float32, not {name}$"):
+            model(x)
+    with pytest.raises(fornax.InputError, match="element type torch.complex64 is none"):
+        model(torch.empty(2, 64, dtype=torch.complex64))
+    with pytest.raises(fornax.InputError, match="sparse tensors are not taken"):
+        model(torch.eye(64).to_sparse())
 
 
 def test_weights_from_a_state_dict(open_mlp):
