@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use fornax_ir::interp::{self, Value};
-use fornax_ir::op::{Expansion, OpClass, OpRef, SourceKind};
+use fornax_ir::op::{OpClass, OpRef, SourceKind, expand_composites};
 use fornax_ir::{Attrs, Diagnostic, Dims, Graph, NodeId, Tensor};
 
 use crate::PassError;
@@ -26,36 +26,6 @@ pub fn canonicalize(graph: Graph) -> Result<Graph, PassError> {
     outline_constants(&mut graph)?;
     graph.remove_dead();
     Ok(graph)
-}
-
-/// Replaces each composite by its expansion until none is left.
-fn expand_composites(graph: &mut Graph) -> Result<(), PassError> {
-    loop {
-        let composites: Vec<NodeId> = graph
-            .in_order()
-            .into_iter()
-            .filter(|&id| matches!(graph.node(id).op.class(), OpClass::Composite(_)))
-            .collect();
-        if composites.is_empty() {
-            return Ok(());
-        }
-        for id in composites {
-            expand(graph, id)?;
-        }
-        graph.remove_dead();
-    }
-}
-
-fn expand(graph: &mut Graph, id: NodeId) -> Result<(), PassError> {
-    let OpClass::Composite(expand) = *graph.node(id).op.class() else {
-        unreachable!("invariant: only composites are expanded");
-    };
-    let (attrs, loc) = (graph.node(id).attrs.clone(), graph.node(id).loc.clone());
-    let (operands, types) = (graph.operands(id), graph.operand_types(id));
-    let ctx = fornax_ir::op::OpCtx { attrs: &attrs, operands: &types };
-    let result = expand(&ctx, &mut Expansion { graph, operands: &operands, loc: &loc })?;
-    graph.replace(id, result);
-    Ok(())
 }
 
 /// What makes two nodes the same value.

@@ -196,6 +196,9 @@ fn print_report(report: &Report, bisected: bool) {
                 output.worst_actual,
                 output.worst_expected,
             );
+            if let Some(all) = output.sampled_of {
+                println!("        {} of {all} elements were compared", output.elements);
+            }
             if !output.passed {
                 println!(
                     "        {} of {} elements outside the tolerance, {} of them NaN or infinite on \

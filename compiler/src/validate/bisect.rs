@@ -6,14 +6,13 @@
 use std::collections::BTreeMap;
 
 use fornax_bundle::Tensor;
-use fornax_ir::Output;
-use fornax_ir::interp::Interpreter;
 use fornax_ir::plan::{Plan, Region};
 use fornax_runtime::compare::Arithmetic;
 use fornax_runtime::{Launched, Observer};
 use serde::Serialize;
 
-use super::judge::{OutputReport, Reference, judge, narrowest_float};
+use super::judge::{OutputReport, narrowest_float};
+use super::reference::References;
 use crate::{Error, Loaded};
 
 /// A region's verdict.
@@ -100,16 +99,14 @@ fn judge_region(
     operands: &[Tensor],
     actual: &[Tensor],
 ) -> Result<Vec<OutputReport>, Error> {
-    let (body, none) = (&region.body, BTreeMap::new());
-    let exact = Interpreter::<f64>::new(body, operands, &none)?.outputs()?;
-    let single = Interpreter::<f32>::new(body, operands, &none)?.outputs()?;
+    let body = &region.body;
+    let references = References::evaluate(body, operands)?;
     let narrowest = narrowest_float(body);
     let arithmetic = Arithmetic::of_region(region.class());
-    let judge_output = |(((output, actual), exact), single): (((&Output, &Tensor), _), _)| {
-        let dtype = body.ty(output.value).dtype;
-        let reference = Reference::interpreted(exact, single, arithmetic, dtype, narrowest);
-        judge(&output.name, actual, &reference)
-    };
-    let outputs = body.outputs().iter().zip(actual).zip(&exact).zip(&single);
-    Ok(outputs.map(judge_output).collect())
+    let outputs = body.outputs().iter().zip(actual).enumerate();
+    Ok(outputs
+        .map(|(number, (output, actual))| {
+            references.judge(number, &output.name, actual, arithmetic, narrowest)
+        })
+        .collect())
 }

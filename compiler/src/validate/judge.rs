@@ -34,6 +34,9 @@ pub struct OutputReport {
     pub passed: bool,
     /// Elements compared.
     pub elements: usize,
+    /// Elements of the output, where only a sample of them was compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sampled_of: Option<usize>,
     /// Elements outside the tolerance.
     pub failed: usize,
     /// Of these, elements where only one side is NaN or an infinity.
@@ -149,6 +152,7 @@ fn report(name: &str, comparison: &Comparison) -> OutputReport {
         name: name.to_owned(),
         passed: comparison.passed,
         elements: comparison.n_elements,
+        sampled_of: None,
         failed: comparison.n_failed,
         nonfinite_mismatches: comparison.n_special_failed,
         relative_error: comparison.frobenius,

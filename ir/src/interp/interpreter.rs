@@ -217,7 +217,7 @@ fn weight_values<T: Element>(
     Ok(values)
 }
 
-fn check_dtype(name: &str, ty: &Type, tensor: &Tensor) -> Result<(), InterpError> {
+pub(super) fn check_dtype(name: &str, ty: &Type, tensor: &Tensor) -> Result<(), InterpError> {
     if tensor.dtype() == ty.dtype {
         return Ok(());
     }

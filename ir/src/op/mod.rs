@@ -57,6 +57,7 @@ ops! {
     loss,
 }
 
+mod composite;
 mod contraction;
 mod domain;
 mod expansion;
@@ -65,6 +66,8 @@ mod lanes;
 mod oracle_tests;
 mod pointwise;
 mod sliding;
+
+pub use composite::expand_composites;
 
 /// The declaration of an operator.
 #[derive(Debug)]

@@ -5,13 +5,16 @@ mod draw;
 mod model_cases;
 mod mutate;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use draw::{Case, Draw, Floats};
-use fornax_ir::interp::{Element, Eval, Field, Value, evaluate_op, lowered, rounded, wrapped};
-use fornax_ir::op::{OpClass, OpDef, OpRef, all, by_name};
-use fornax_ir::{DType, Type, infer};
+use fornax_ir::interp::lowered::{self, evaluate_samples};
+use fornax_ir::interp::{
+    Array, Element, Eval, Field, InterpError, Value, evaluate, evaluate_op, rounded, wrapped,
+};
+use fornax_ir::op::{OpClass, OpDef, OpRef, all, by_name, expand_composites};
+use fornax_ir::{DType, Graph, LocSet, NodeId, Tensor, Type, infer};
 
 /// Cases that are drawn for each op and kind of values.
 const CASES: usize = 60;
@@ -173,6 +176,50 @@ fn oracle_and_lowering_are_equal_in_the_field() {
             });
         },
     );
+}
+
+#[test]
+fn sampled_elements_are_those_of_the_whole() {
+    for_ops(is_computing, |def| {
+        for_cases(def, 6, |draw, case, ty| {
+            let mut graph = Graph::new("one op");
+            let inputs: Vec<NodeId> = (0..case.types.len())
+                .map(|at| graph.input(&at.to_string(), case.types[at].clone()).unwrap())
+                .collect();
+            let node = graph.add(def.name, case.attrs.clone(), &inputs, LocSet::none()).unwrap();
+            graph.output("y", node);
+            let tensors: Vec<Tensor> = case
+                .types
+                .iter()
+                .map(|ty| draw.operand::<f64>(ty, Floats::Tame).to_tensor(ty.dtype))
+                .collect();
+            let none = BTreeMap::new();
+            let whole = match evaluate::<f64>(&graph, &tensors, &none) {
+                Ok(mut outputs) => outputs.remove(0),
+                // A symbol that only attributes have.
+                Err(InterpError::Symbol(_) | InterpError::Dim { .. }) => return,
+                Err(error) => panic!("{}: {error}\n{case:?}", def.name),
+            };
+            expand_composites(&mut graph).unwrap();
+            let positions: Vec<usize> =
+                (0..whole.shape().iter().product()).filter(|at| at % 3 != 1).collect();
+            let count = positions.len();
+            let expected = match &whole {
+                Value::Float(a) => Value::Float(Array::new(
+                    [count],
+                    positions.iter().map(|&at| a.data[at]).collect(),
+                )),
+                Value::Int(a) => Value::Int(Array::new(
+                    [count],
+                    positions.iter().map(|&at| a.data[at]).collect(),
+                )),
+            };
+            let sampled = evaluate_samples::<f64>(&graph, &tensors, &none, &[positions], u64::MAX)
+                .unwrap_or_else(|error| panic!("{}: {error}\n{case:?}", def.name));
+            let sampled = sampled.expect("there is no limit").remove(0);
+            compare(def, case, ty, &[], &expected, &sampled);
+        });
+    });
 }
 
 #[test]

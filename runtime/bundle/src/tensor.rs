@@ -118,45 +118,74 @@ impl Tensor {
 
     /// All elements as `f64`: exact for every type but 64-bit integers beyond 2^53.
     pub fn to_f64(&self) -> Vec<f64> {
-        let data = &self.data;
-        fn each<const N: usize>(data: &[u8], read: impl Fn([u8; N]) -> f64) -> Vec<f64> {
-            data.as_chunks::<N>().0.iter().map(|bytes| read(*bytes)).collect()
-        }
-        match self.dtype {
-            DType::F64 => each(data, f64::from_le_bytes),
-            DType::F32 => each(data, |b| f64::from(f32::from_le_bytes(b))),
-            DType::F16 => each(data, |b| half::f16::from_le_bytes(b).to_f64()),
-            DType::BF16 => each(data, |b| half::bf16::from_le_bytes(b).to_f64()),
-            DType::F8E4M3 => each(data, |[b]| f8_to_f64(b, 4, 3, 7, true)),
-            DType::F8E5M2 => each(data, |[b]| f8_to_f64(b, 5, 2, 15, false)),
-            DType::I64 => each(data, |b| i64::from_le_bytes(b) as f64),
-            DType::U64 => each(data, |b| u64::from_le_bytes(b) as f64),
-            DType::I32 => each(data, |b| f64::from(i32::from_le_bytes(b))),
-            DType::U32 => each(data, |b| f64::from(u32::from_le_bytes(b))),
-            DType::I16 => each(data, |b| f64::from(i16::from_le_bytes(b))),
-            DType::U16 => each(data, |b| f64::from(u16::from_le_bytes(b))),
-            DType::I8 => each(data, |b| f64::from(i8::from_le_bytes(b))),
-            DType::U8 | DType::Bool => each(data, |[b]| f64::from(b)),
-        }
+        let read = real_reader(self.dtype);
+        self.data.chunks_exact(self.dtype.size()).map(read).collect()
     }
 
     /// All elements as `i64` (`u64` by its bits), or nothing when the type is a float.
     pub fn to_i64(&self) -> Option<Vec<i64>> {
-        let data = &self.data;
-        fn each<const N: usize>(data: &[u8], read: impl Fn([u8; N]) -> i64) -> Vec<i64> {
-            data.as_chunks::<N>().0.iter().map(|bytes| read(*bytes)).collect()
-        }
-        Some(match self.dtype {
-            DType::I64 | DType::U64 => each(data, i64::from_le_bytes),
-            DType::I32 => each(data, |b| i64::from(i32::from_le_bytes(b))),
-            DType::U32 => each(data, |b| i64::from(u32::from_le_bytes(b))),
-            DType::I16 => each(data, |b| i64::from(i16::from_le_bytes(b))),
-            DType::U16 => each(data, |b| i64::from(u16::from_le_bytes(b))),
-            DType::I8 => each(data, |b| i64::from(i8::from_le_bytes(b))),
-            DType::U8 | DType::Bool => each(data, |[b]| i64::from(b)),
-            _ => return None,
-        })
+        let read = integer_reader(self.dtype)?;
+        Some(self.data.chunks_exact(self.dtype.size()).map(read).collect())
     }
+
+    /// The element at a row-major position as `f64`; see [`Tensor::to_f64`].
+    ///
+    /// # Panics
+    /// When there is no such element.
+    pub fn f64_at(&self, position: usize) -> f64 {
+        real_reader(self.dtype)(self.element(position))
+    }
+
+    /// The element at a row-major position as `i64`; see [`Tensor::to_i64`].
+    ///
+    /// # Panics
+    /// When there is no such element.
+    pub fn i64_at(&self, position: usize) -> Option<i64> {
+        Some(integer_reader(self.dtype)?(self.element(position)))
+    }
+
+    fn element(&self, position: usize) -> &[u8] {
+        let size = self.dtype.size();
+        &self.data[position * size..][..size]
+    }
+}
+
+fn bytes<const N: usize>(element: &[u8]) -> [u8; N] {
+    element.try_into().expect("invariant: as many bytes as the type's size")
+}
+
+/// How the bytes of one element are read as `f64`.
+fn real_reader(dtype: DType) -> fn(&[u8]) -> f64 {
+    match dtype {
+        DType::F64 => |b| f64::from_le_bytes(bytes(b)),
+        DType::F32 => |b| f64::from(f32::from_le_bytes(bytes(b))),
+        DType::F16 => |b| half::f16::from_le_bytes(bytes(b)).to_f64(),
+        DType::BF16 => |b| half::bf16::from_le_bytes(bytes(b)).to_f64(),
+        DType::F8E4M3 => |b| f8_to_f64(b[0], 4, 3, 7, true),
+        DType::F8E5M2 => |b| f8_to_f64(b[0], 5, 2, 15, false),
+        DType::I64 => |b| i64::from_le_bytes(bytes(b)) as f64,
+        DType::U64 => |b| u64::from_le_bytes(bytes(b)) as f64,
+        DType::I32 => |b| f64::from(i32::from_le_bytes(bytes(b))),
+        DType::U32 => |b| f64::from(u32::from_le_bytes(bytes(b))),
+        DType::I16 => |b| f64::from(i16::from_le_bytes(bytes(b))),
+        DType::U16 => |b| f64::from(u16::from_le_bytes(bytes(b))),
+        DType::I8 => |b| f64::from(b[0] as i8),
+        DType::U8 | DType::Bool => |b| f64::from(b[0]),
+    }
+}
+
+/// How the bytes of one element are read as `i64`; nothing for float types.
+fn integer_reader(dtype: DType) -> Option<fn(&[u8]) -> i64> {
+    Some(match dtype {
+        DType::I64 | DType::U64 => |b| i64::from_le_bytes(bytes(b)),
+        DType::I32 => |b| i64::from(i32::from_le_bytes(bytes(b))),
+        DType::U32 => |b| i64::from(u32::from_le_bytes(bytes(b))),
+        DType::I16 => |b| i64::from(i16::from_le_bytes(bytes(b))),
+        DType::U16 => |b| i64::from(u16::from_le_bytes(bytes(b))),
+        DType::I8 => |b| i64::from(b[0] as i8),
+        DType::U8 | DType::Bool => |b| i64::from(b[0]),
+        _ => return None,
+    })
 }
 
 /// Decodes an 8-bit float (OCP 8-bit Floating Point Specification, revision 1.0, section 5).

@@ -2,20 +2,42 @@
 
 use fornax_bundle::{Dim, Dims};
 
-use super::{Element, Typed, Value};
+use super::{Element, Number, Typed, Value};
 use crate::op::MovementForm;
 use crate::{Guard, IndexExpr, Scalar, Type};
 
 /// A result, or how class data contradicts itself.
 pub(super) type Outcome<V> = Result<V, String>;
 
+/// A tensor whose elements are asked for one at a time.
+pub(super) trait Elements<T> {
+    /// Its sizes.
+    fn shape(&self) -> &[usize];
+
+    /// The element at a row-major position.
+    fn number(&self, position: usize) -> Number<T>;
+}
+
+impl<T: Copy> Elements<T> for Value<T> {
+    fn shape(&self) -> &[usize] {
+        Value::shape(self)
+    }
+
+    fn number(&self, position: usize) -> Number<T> {
+        match self {
+            Value::Float(array) => Number::Float(array.data[position]),
+            Value::Int(array) => Number::Int(array.data[position]),
+        }
+    }
+}
+
 /// The operands and the result of an op under evaluation.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub(super) struct Space<'a, T> {
     /// The operands' types.
     pub types: &'a [Type],
     /// The operands.
-    pub operands: &'a [&'a Value<T>],
+    pub operands: &'a [&'a dyn Elements<T>],
     /// Values of symbols.
     pub dims: &'a Dims,
     /// The result's type.
@@ -91,9 +113,9 @@ impl<T: Element> Space<'_, T> {
             IndexExpr::Max(a, b) => self.index(a, at)?.max(self.index(b, at)?),
             IndexExpr::Element { operand, index } => {
                 let position = self.position(*operand, index, at)?;
-                match self.operands[*operand] {
-                    Value::Int(array) => array.data[position],
-                    Value::Float(_) => return Err(format!("operand {operand} holds no indices")),
+                match self.operands[*operand].number(position) {
+                    Number::Int(index) => index,
+                    Number::Float(_) => return Err(format!("operand {operand} holds no indices")),
                 }
             }
         })
@@ -151,20 +173,37 @@ pub(super) fn flatten(index: &[i64], shape: &[usize]) -> Option<usize> {
     Some(position)
 }
 
-/// Carries out a movement.
-pub(super) fn movement<T: Element>(space: &Space<'_, T>, form: &MovementForm) -> Outcome<Value<T>> {
-    if form.fill.is_none() && form.cases.last().is_none_or(|case| !case.guards.is_empty()) {
-        return Err("no element for some positions".to_owned());
+/// The row-major index of a position.
+pub(super) fn unflatten(mut position: usize, shape: &[usize]) -> Vec<i64> {
+    let mut index = vec![0; shape.len()];
+    for (index, &size) in index.iter_mut().zip(shape).rev() {
+        *index = (position % size) as i64;
+        position /= size;
     }
-    let elements = space.positions().map(|at| {
-        for case in &form.cases {
-            if space.holds(&case.guards, &at)? {
-                let position = space.position(case.operand, &case.index, &at)?;
-                return Ok(space.element(case.operand, position));
-            }
+    index
+}
+
+/// An element of a movement's result.
+pub(super) fn movement<T: Element>(
+    space: &Space<'_, T>,
+    form: &MovementForm,
+    at: &[i64],
+) -> Outcome<Typed<T>> {
+    for case in &form.cases {
+        if space.holds(&case.guards, at)? {
+            let position = space.position(case.operand, &case.index, at)?;
+            return Ok(space.element(case.operand, position));
         }
-        let fill: Scalar = form.fill.ok_or("no case holds, and there is no fill")?;
-        Ok(Typed::from(fill))
-    });
-    space.collect(elements)
+    }
+    let fill: Scalar = form.fill.ok_or("no case holds, and there is no fill")?;
+    Ok(Typed::from(fill))
+}
+
+/// Whether every position gets an element.
+pub(super) fn check_movement(form: &MovementForm) -> Outcome<()> {
+    let total = form.cases.last().is_some_and(|case| case.guards.is_empty());
+    if form.fill.is_some() || total {
+        return Ok(());
+    }
+    Err("no element for some positions".to_owned())
 }

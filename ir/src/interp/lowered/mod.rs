@@ -5,18 +5,24 @@
 //! generic tests hold them against each other for every op. Class data that contradicts itself (an index
 //! outside its operand, a function of unlike types) is an error here, not a wrong result.
 
+mod affine;
 mod fold;
 mod index;
+mod sampled;
 mod scalar;
 
+pub use sampled::{evaluate_samples, operations, symbols};
 pub use scalar::{Number, Typed, scalar};
 
 use fornax_bundle::Dims;
 
 use super::{Array, Element, InterpError, Interpreter, Value};
-use crate::op::{Expansion, OpClass, OpCtx, OpRef};
-use crate::{Attrs, Graph, LocSet, Type, infer};
-use index::{Outcome, Positions, Space};
+use crate::op::{
+    ContractionForm, Expansion, MovementForm, OpClass, OpCtx, OpRef, ReduceForm, ScanForm,
+    WindowForm,
+};
+use crate::{Attrs, Graph, LocSet, ScalarExpr, Type, infer};
+use index::{Elements, Outcome, Positions, Space};
 
 /// Evaluates one op by its class data; the counterpart of [`super::evaluate_op`].
 ///
@@ -37,24 +43,88 @@ pub fn evaluate_op<T: Element>(
     let name = op.name();
     let shape = super::interpreter::sizes(op, &result.shape, dims)?;
     let ctx = OpCtx { attrs, operands: types };
-    let space = Space { types, operands, dims, result: &result, shape: &shape };
-    let outcome = match op.class() {
-        OpClass::Pointwise(body) => pointwise(&space, &body(&ctx)),
-        OpClass::Reduce(form) => fold::reduce(&space, &form(&ctx)),
-        OpClass::Scan(form) => fold::scan(&space, &form(&ctx)),
-        OpClass::Window(form) => fold::window(&space, &form(&ctx)),
-        OpClass::Contraction(form) => fold::contraction(&space, &form(&ctx)),
-        OpClass::Movement(form) => index::movement(&space, &form(&ctx)),
-        OpClass::Composite(expand) => return expansion(op, *expand, &ctx, operands, dims),
-        OpClass::Source(_) => return Err(InterpError::Source(name)),
-        class @ (OpClass::Recurrent | OpClass::Opaque(_)) => {
-            Err(format!("class {} has no data", class.name()))
-        }
-    };
-    outcome.map_err(|message| InterpError::Lowering { op: name, message })
+    if let OpClass::Composite(expand) = op.class() {
+        return expansion(op, *expand, &ctx, operands, dims);
+    }
+    let form = Form::of(op.class(), &ctx).ok_or_else(|| no_data(op))?;
+    let operands: Vec<&dyn Elements<T>> =
+        operands.iter().map(|&operand| operand as &dyn Elements<T>).collect();
+    let space = Space { types, operands: &operands, dims, result: &result, shape: &shape };
+    form.whole(&space).map_err(|message| InterpError::Lowering { op: name, message })
 }
 
-fn pointwise<T: Element>(space: &Space<'_, T>, body: &crate::ScalarExpr) -> Outcome<Value<T>> {
+/// The class data of an op that is evaluated element by element.
+#[derive(Debug)]
+enum Form {
+    Pointwise(ScalarExpr),
+    Reduce(ReduceForm),
+    Scan(ScanForm),
+    Window(WindowForm),
+    Contraction(ContractionForm),
+    Movement(MovementForm),
+}
+
+fn no_data(op: OpRef) -> InterpError {
+    match op.class() {
+        OpClass::Source(_) => InterpError::Source(op.name()),
+        class => InterpError::Lowering {
+            op: op.name(),
+            message: format!("class {} has no data", class.name()),
+        },
+    }
+}
+
+impl Form {
+    fn of(class: &OpClass, ctx: &OpCtx<'_>) -> Option<Form> {
+        Some(match class {
+            OpClass::Pointwise(body) => Form::Pointwise(body(ctx)),
+            OpClass::Reduce(form) => Form::Reduce(form(ctx)),
+            OpClass::Scan(form) => Form::Scan(form(ctx)),
+            OpClass::Window(form) => Form::Window(form(ctx)),
+            OpClass::Contraction(form) => Form::Contraction(form(ctx)),
+            OpClass::Movement(form) => Form::Movement(form(ctx)),
+            OpClass::Source(_)
+            | OpClass::Composite(_)
+            | OpClass::Recurrent
+            | OpClass::Opaque(_) => return None,
+        })
+    }
+
+    /// The whole result.
+    fn whole<T: Element>(&self, space: &Space<'_, T>) -> Outcome<Value<T>> {
+        if let Form::Contraction(form) = self {
+            return fold::Product::new(space, form)?.whole(space);
+        }
+        let elements = self.elements(space)?;
+        space.collect(Positions::new(space.shape).map(|at| elements(&at)))
+    }
+
+    /// What gives the result's element at an index.
+    fn elements<'s, T: Element>(
+        &'s self,
+        space: &'s Space<'_, T>,
+    ) -> Outcome<Box<dyn Fn(&[i64]) -> Outcome<Typed<T>> + 's>> {
+        Ok(match self {
+            Form::Pointwise(body) => {
+                check_pointwise(space)?;
+                Box::new(move |at| pointwise(space, body, at))
+            }
+            Form::Reduce(form) => Box::new(move |at| fold::reduce(space, form, at)),
+            Form::Scan(form) => Box::new(move |at| fold::scan(space, form, at)),
+            Form::Window(form) => Box::new(move |at| fold::window(space, form, at)),
+            Form::Contraction(form) => {
+                let product = fold::Product::new(space, form)?;
+                Box::new(move |at| product.element(space, at))
+            }
+            Form::Movement(form) => {
+                index::check_movement(form)?;
+                Box::new(move |at| index::movement(space, form, at))
+            }
+        })
+    }
+}
+
+fn check_pointwise<T: Element>(space: &Space<'_, T>) -> Outcome<()> {
     for (ty, value) in space.types.iter().zip(space.operands) {
         if value.shape() != space.shape {
             return Err(format!(
@@ -64,13 +134,14 @@ fn pointwise<T: Element>(space: &Space<'_, T>, body: &crate::ScalarExpr) -> Outc
             ));
         }
     }
-    let count: usize = space.shape.iter().product();
-    let elements = (0..count).map(|position| {
-        let args: Vec<Typed<T>> =
-            (0..space.operands.len()).map(|operand| space.element(operand, position)).collect();
-        scalar(body, &args)
-    });
-    space.collect(elements)
+    Ok(())
+}
+
+fn pointwise<T: Element>(space: &Space<'_, T>, body: &ScalarExpr, at: &[i64]) -> Outcome<Typed<T>> {
+    let position = index::flatten(at, space.shape).ok_or("an index outside the result")?;
+    let args: Vec<Typed<T>> =
+        (0..space.operands.len()).map(|operand| space.element(operand, position)).collect();
+    scalar(body, &args)
 }
 
 type Expand = fn(&OpCtx<'_>, &mut Expansion<'_>) -> Result<crate::NodeId, crate::Diagnostic>;
@@ -107,10 +178,7 @@ fn expansion<T: Element>(
 impl<T: Element> Space<'_, T> {
     /// The element of an operand at a row-major position.
     fn element(&self, operand: usize, position: usize) -> Typed<T> {
-        let number = match self.operands[operand] {
-            Value::Float(array) => Number::Float(array.data[position]),
-            Value::Int(array) => Number::Int(array.data[position]),
-        };
+        let number = self.operands[operand].number(position);
         Typed { dtype: self.types[operand].dtype, number }
     }
 
@@ -133,11 +201,6 @@ impl<T: Element> Space<'_, T> {
             Value::Int(Array::new(self.shape, ints))
         })
     }
-
-    /// All positions of the result in row-major order.
-    fn positions(&self) -> Positions {
-        Positions::new(self.shape)
-    }
 }
 
 #[cfg(test)]
@@ -152,7 +215,7 @@ mod tests {
         let x = Value::Float(Array::new([3], vec![0.0, 1.0, 2.0]));
         check(&Space {
             types: &[ty.clone(), ty.clone()],
-            operands: &[&x, &x],
+            operands: &[&x as &dyn Elements<f64>, &x],
             dims: &Dims::new(),
             result: &ty,
             shape: &[3],
@@ -162,10 +225,10 @@ mod tests {
     #[test]
     fn an_index_outside_is_found() {
         let shifted = MovementForm::total(0, vec![IndexExpr::axis(0).plus(IndexExpr::size(1i64))]);
-        let error = planted(|space| index::movement(space, &shifted)).unwrap_err();
+        let error = planted(|space| Form::Movement(shifted.clone()).whole(space)).unwrap_err();
         assert_eq!(error, "index [3] at [2] is outside operand 0 of shape [3]");
         let missing = MovementForm { cases: Vec::new(), fill: None };
-        let error = planted(|space| index::movement(space, &missing)).unwrap_err();
+        let error = planted(|space| Form::Movement(missing.clone()).whole(space)).unwrap_err();
         assert_eq!(error, "no element for some positions");
     }
 
@@ -173,9 +236,9 @@ mod tests {
     fn a_body_of_unlike_types_is_found() {
         let one = ScalarExpr::number(DType::F64, 1.0);
         let sum = ScalarExpr::arg(0).binary(BinaryFn::Add, one.clone());
-        let error = planted(|space| pointwise(space, &sum)).unwrap_err();
+        let error = planted(|space| Form::Pointwise(sum.clone()).whole(space)).unwrap_err();
         assert_eq!(error, "Add of f32 and f64");
-        let error = planted(|space| pointwise(space, &one)).unwrap_err();
+        let error = planted(|space| Form::Pointwise(one.clone()).whole(space)).unwrap_err();
         assert_eq!(error, "an element is f64, not f32");
     }
 
@@ -189,11 +252,13 @@ mod tests {
             out: vec![out],
             accumulator: DType::F32,
         };
-        let squares = planted(|space| fold::contraction(space, &form(3, IndexExpr::axis(0))));
+        let whole =
+            |form: ContractionForm| planted(|space| Form::Contraction(form.clone()).whole(space));
+        let squares = whole(form(3, IndexExpr::axis(0)));
         assert_eq!(squares.unwrap().float().data, [0.0, 1.0, 4.0]);
-        let short = planted(|space| fold::contraction(space, &form(2, IndexExpr::axis(0))));
+        let short = whole(form(2, IndexExpr::axis(0)));
         assert_eq!(short.unwrap_err(), "an element is not given");
-        let twice = planted(|space| fold::contraction(space, &form(3, IndexExpr::size(0i64))));
+        let twice = whole(form(3, IndexExpr::size(0i64)));
         assert_eq!(twice.unwrap_err(), "the result's element [0] is given twice");
     }
 }
