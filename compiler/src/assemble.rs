@@ -221,7 +221,7 @@ fn target_plan(
         let first = plan.kernels.len();
         for (kernel, launch) in lowered.kernels.iter().zip(&lowered.launches) {
             let module = modules.next().expect("invariant: one module per kernel");
-            let entry = format!("ptx/{target}/{}.ptx", kernel.name);
+            let entry = format!("ptx/{target}/{}.ptx", module.entry);
             plan.kernels.push(Kernel {
                 name: module.entry.clone(),
                 ptx: entry.clone(),

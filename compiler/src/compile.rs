@@ -1,5 +1,6 @@
 //! The pipeline, from a model file to the parts of a bundle.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use fornax_bundle::BundleParts;
@@ -146,20 +147,34 @@ fn lower_regions(plan: &Plan) -> Result<Vec<LoweredRegion>, Error> {
         .collect()
 }
 
-/// `modules[target][kernel]`, kernels in the order of the regions.
+/// `modules[target][kernel]`, kernels in the order of the regions. Kernels of the same code, as repeated
+/// blocks of a model have, share a module, which has the first one's name.
 fn emit(lowered: &[LoweredRegion], targets: &[Target]) -> Result<Vec<Vec<PtxModule>>, Error> {
-    let kernels: Vec<_> = lowered.iter().flat_map(|region| &region.kernels).collect();
-    targets
-        .iter()
-        .map(|&target| {
-            kernels
-                .par_iter()
-                .map(|kernel| {
-                    emit_ptx(kernel, target).map_err(|error| Error::Codegen(error.to_string()))
-                })
-                .collect()
-        })
-        .collect()
+    let kernels: Vec<&Kernel> = lowered.iter().flat_map(|region| &region.kernels).collect();
+    let mut distinct: Vec<&Kernel> = Vec::new();
+    let mut by_hash: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
+    let mut module_of = Vec::new();
+    for kernel in kernels {
+        let candidates = by_hash.entry(kernel.code_hash()).or_default();
+        let same = candidates.iter().find(|&&at| distinct[at].same_code(kernel)).copied();
+        module_of.push(same.unwrap_or(distinct.len()));
+        if same.is_none() {
+            candidates.push(distinct.len());
+            distinct.push(kernel);
+        }
+    }
+    let emit_one = |target| {
+        move |kernel: &&Kernel| {
+            emit_ptx(kernel, target).map_err(|error| Error::Codegen(error.to_string()))
+        }
+    };
+    let mut modules = Vec::new();
+    for &target in targets {
+        let emitted: Vec<PtxModule> =
+            distinct.par_iter().map(emit_one(target)).collect::<Result<_, _>>()?;
+        modules.push(module_of.iter().map(|&at| emitted[at].clone()).collect());
+    }
+    Ok(modules)
 }
 
 fn plan_memory(plan: &Plan, lowered: &[LoweredRegion]) -> MemoryPlan {

@@ -332,3 +332,21 @@ fn inspect_names_the_models_nodes() {
     let manifest: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(manifest["signature"]["inputs"][0]["name"], "x");
 }
+
+#[test]
+fn kernels_of_the_same_code_share_a_module() {
+    let folder = Folder::new();
+    let (model, bundle) = (folder.file("twice.gir"), folder.file("twice.fnx"));
+    let text = "graph @twice(%x: f32[8,8], %a: f32[8,8], %b: f32[8,8]) -> (y: f32[8,8]) {\n  \
+                %0 = matmul %x, %a : f32[8,8]\n  %1 = relu %0 : f32[8,8]\n  \
+                %2 = matmul %1, %b : f32[8,8]\n  %3 = relu %2 : f32[8,8]\n  return %3\n}\n";
+    std::fs::write(&model, text).unwrap();
+    succeeds(&["compile", &model, "-o", &bundle, "--target", "sm_80"]);
+    let plan = fornax_bundle::Bundle::open(Path::new(&bundle)).unwrap();
+    let plan = &plan.manifest().targets[0];
+    let modules: Vec<&str> = plan.kernels.iter().map(|kernel| kernel.ptx.as_str()).collect();
+    assert_eq!(modules.len(), 2, "{modules:?}");
+    assert_eq!(modules[0], modules[1]);
+    assert_ne!(plan.kernels[0].region, plan.kernels[1].region);
+    succeeds(&["validate", &bundle, "--device", "emulator"]);
+}

@@ -21,11 +21,13 @@ pub use layout::{Layout, Mode};
 pub use text::{ParseError, parse};
 pub use verify::verify;
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use fornax_bundle::{DType, DimRange};
 use fornax_ir::{BinaryFn, Scalar, ScalarExpr, UnaryFn};
 
 /// A kernel.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Kernel {
     /// The entry's name: tells region and ops, letters, digits and `_` only.
     pub name: String,
@@ -42,7 +44,7 @@ pub struct Kernel {
 }
 
 /// A kernel parameter.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Param {
     /// An array in global memory, aligned to [`fornax_bundle::manifest::BUFFER_ALIGN`]; arrays do not
     /// overlap unless both are only read.
@@ -68,7 +70,7 @@ pub enum Param {
 }
 
 /// An array in shared memory.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Shared {
     /// The name, unique among parameters and shared arrays.
     pub name: String,
@@ -133,6 +135,21 @@ impl Param {
 }
 
 impl Kernel {
+    /// Whether the code is the same, whatever the names.
+    pub fn same_code(&self, other: &Kernel) -> bool {
+        let Kernel { name: _, threads, params, shared, body, values } = self;
+        (threads, params, shared, body, values)
+            == (&other.threads, &other.params, &other.shared, &other.body, &other.values)
+    }
+
+    /// A number that kernels of the same code share.
+    pub fn code_hash(&self) -> u64 {
+        let Kernel { name: _, threads, params, shared, body, values } = self;
+        let mut hasher = DefaultHasher::new();
+        (threads, params, shared, body, values).hash(&mut hasher);
+        hasher.finish()
+    }
+
     /// The element type of named memory; none if there is no such memory.
     pub fn memory_dtype(&self, memory: Memory) -> Option<DType> {
         match memory {
