@@ -1,6 +1,6 @@
 """Packs a folder of workload tables into `workloads.json.xz`: a table a line, in order, always the same bytes.
 
-    python3 bench/kernelbench/pack.py FOLDER
+python3 bench/kernelbench/pack.py FOLDER
 """
 
 import json

@@ -13,7 +13,7 @@ use fornax_passes::{PassError, canonicalize, fuse, memory};
 use rayon::prelude::*;
 
 use crate::assemble::{Assembly, assemble};
-use crate::{CompileOptions, Error};
+use crate::{CompileOptions, Error, WeightsMode};
 
 /// What a stage of the pipeline produced, in text form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -78,7 +78,11 @@ pub fn compile(
             })?;
             parse(model, &text)?
         }
-        _ => fornax_models::import(model, &options.import)?.graph,
+        _ => {
+            let mut import = options.import.clone();
+            import.allow_missing_weights |= options.weights == WeightsMode::External;
+            fornax_models::import(model, &import)?.graph
+        }
     };
     compile_graph(graph, options, observer)
 }

@@ -202,6 +202,29 @@ fn external_weights_are_bound_by_name() {
     succeeds(&["validate", &external, "--device", "emulator", "--weights", &weights]);
 }
 
+#[test]
+fn weights_whose_file_is_absent_may_stay_external() {
+    let folder = Folder::new();
+    let (file, bundle) = (folder.file("m.onnx"), folder.file("m.fnx"));
+    let mut model = model("Add", &["x", "w"], &[2]);
+    let data = proto::StringStringEntryProto { key: "location".into(), value: "w.bin".into() };
+    let weight = proto::TensorProto {
+        name: "w".into(),
+        data_type: 1,
+        dims: vec![2],
+        data_location: 1,
+        external_data: vec![data],
+        ..Default::default()
+    };
+    model.graph.as_mut().unwrap().initializer.push(weight);
+    std::fs::write(&file, model.encode_to_vec()).unwrap();
+    let message = refused(&["compile", &file, "-o", &bundle]);
+    assert!(message.contains("w.bin does not exist"), "{message}");
+    succeeds(&["compile", &file, "-o", &bundle, "--weights", "external"]);
+    let bundle = fornax_bundle::Bundle::open(&bundle).unwrap();
+    assert_eq!(bundle.manifest().weights[0].name, "w");
+}
+
 /// A one-node model: `y = op(x, ..)`.
 fn model(op: &str, inputs: &[&str], shape: &[i64]) -> proto::ModelProto {
     let size =

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import fx
@@ -100,6 +101,17 @@ def fill_params(
         fill(state[spec.target], rescaled(spec) if rescale else spec, seed)
 
 
+def keep_recurrent_layers_eager(module: fx.GraphModule) -> None:
+    """Makes `torch.compile` break its graph at LSTM and GRU, as it does at `nn.LSTM` and `nn.GRU`.
+
+    It would unroll the bare operators over time instead, which takes minutes and loses cuDNN's kernels.
+    """
+    eager = {torch.ops.aten.lstm.input: _lstm, torch.ops.aten.gru.input: _gru}
+    for node in module.graph.nodes:
+        node.target = eager.get(node.target, node.target)
+    module.recompile()
+
+
 def flatten_recurrent_weights(workload: Workload, module: torch.nn.Module) -> None:
     """Lays the weights of LSTM and GRU out as cuDNN wants them, as `nn.LSTM` and `nn.GRU` do.
 
@@ -124,6 +136,16 @@ def flatten_recurrent_weights(workload: Workload, module: torch.nn.Module) -> No
                 batch_first,
                 bidirectional,
             )
+
+
+@torch.compiler.disable
+def _lstm(*args: Any) -> Any:
+    return torch.ops.aten.lstm.input(*args)
+
+
+@torch.compiler.disable
+def _gru(*args: Any) -> Any:
+    return torch.ops.aten.gru.input(*args)
 
 
 def _of(spec: TensorSpec, dtype: torch.dtype | None) -> torch.dtype:

@@ -1,9 +1,14 @@
-"""The command line of `python -m fornax.bench`."""
+"""Compare Fornax with torch on one model, or run the KernelBench suite.
+
+fornax bench MODEL.py|MODEL.onnx|TABLE.json|TASK    one model, checked and timed in turn
+fornax bench export|compile|suite|report            the suite, step by step
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from . import workload
@@ -12,43 +17,101 @@ from .workload import BenchError
 
 def main(argv: list[str] | None = None) -> int:
     """Runs a command. 0: all is well; 1: a result is wrong; 2: an input, option or the environment is."""
-    options = _parser().parse_args(argv)
+    arguments = sys.argv[1:] if argv is None else argv
     try:
-        return options.run(options)
+        if arguments and arguments[0] in _COMMANDS:
+            parser = argparse.ArgumentParser(prog=f"fornax bench {arguments[0]}")
+            declare, run = _COMMANDS[arguments[0]]
+            declare(parser)
+            return run(parser.parse_args(arguments[1:]))
+        return _bench(_bench_parser().parse_args(arguments))
     except BenchError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="fornax bench", description=__doc__)
-    commands = parser.add_subparsers(required=True)
-    export = commands.add_parser("export", help="export the suite's tasks as ONNX without weights")
-    export.add_argument("--out", type=Path, required=True, help="folder for <task>.onnx, export.csv")
-    export.add_argument("--processes", type=int, default=2, help="exports at once")
-    export.add_argument("tasks", nargs="*", help="L1, L1/19 or a whole name; all unless given")
-    export.set_defaults(run=_export)
-
-    batch = commands.add_parser("compile", help="compile exports to bundles without weights")
-    batch.add_argument("--fornax", type=Path, required=True, help="the program, built with LLVM")
-    batch.add_argument("--models", type=Path, required=True, help="folder of exports")
-    batch.add_argument("--out", type=Path, required=True, help="folder for bundles and compile.csv")
-    batch.add_argument("--precision", default="fp32", help="arithmetic of contractions")
-    batch.add_argument("--timeout-s", type=float, default=300.0, help="seconds one task may take")
-    batch.add_argument("--processes", type=int, default=2, help="compilations at once")
-    batch.add_argument("--again", action="store_true", help="also what is compiled already")
-    batch.add_argument("tasks", nargs="*", help="L1, L1/19 or a whole name; all unless given")
-    batch.set_defaults(run=_compile)
+def _bench_parser() -> argparse.ArgumentParser:
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser("fornax bench", description=__doc__, formatter_class=formatter)
+    parser.add_argument(
+        "model", help="a KernelBench Python file, an ONNX file, a table or a task's name"
+    )
+    parser.add_argument(
+        "--against",
+        default="eager,compile,reduce-overhead",
+        help="eager, compile, reduce-overhead, max-autotune; onnxruntime for ONNX files",
+    )
+    parser.add_argument(
+        "--track", choices=("A", "B"), default="B", help="the rules; see bench/README.md"
+    )
+    parser.add_argument("--device", default="cuda:0", help="cuda:INDEX or emulator")
+    parser.add_argument(
+        "--bundle", type=Path, help="compiled already; by `fornax compile` otherwise"
+    )
+    parser.add_argument(
+        "--precision", default="", help="of the compilation, instead of the track's"
+    )
+    parser.add_argument("--seeds", type=int, default=2, help="draws of inputs that are checked")
+    parser.add_argument("--budget-s", type=float, default=5.0, help="seconds of timing")
+    parser.add_argument("--json", action="store_true", help="print everything as JSON")
     return parser
+
+
+def _bench(options: argparse.Namespace) -> int:
+    from .single import Options, bench
+
+    comparison = bench(
+        Options(
+            options.model,
+            tuple(options.against.split(",")),
+            options.track,
+            options.device,
+            options.bundle,
+            options.precision,
+            options.seeds,
+            options.budget_s,
+        )
+    )
+    print(comparison.json() if options.json else comparison.text())
+    return 1 if comparison.fault else 0
+
+
+def _declare_tasks(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("tasks", nargs="*", help="L1, L1/19 or a whole name; all unless given")
+
+
+def _declare_export(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Export the suite's tasks as ONNX without weights."
+    parser.add_argument(
+        "--out", type=Path, required=True, help="folder for <task>.onnx and export.csv"
+    )
+    parser.add_argument("--processes", type=int, default=2, help="exports at once")
+    _declare_tasks(parser)
 
 
 def _export(options: argparse.Namespace) -> int:
     from .export import export_suite
 
     rows = export_suite(workload.select(options.tasks), options.out, options.processes)
-    failed = [row for row in rows if row["status"] == "failed"]
-    print(f"{len(rows) - len(failed)} exported, {len(failed)} not")
+    failed = sum(row["status"] == "failed" for row in rows)
+    print(f"{len(rows) - failed} exported, {failed} not")
     return 0
+
+
+def _declare_compile(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Compile exports to bundles without weights; what is compiled already is kept."
+    )
+    parser.add_argument("--fornax", type=Path, required=True, help="the program, built with LLVM")
+    parser.add_argument("--models", type=Path, required=True, help="folder of exports")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="folder for bundles and compile.csv"
+    )
+    parser.add_argument("--precision", default="fp32", help="arithmetic of contractions")
+    parser.add_argument("--timeout-s", type=float, default=300.0, help="seconds one task may take")
+    parser.add_argument("--processes", type=int, default=2, help="compilations at once")
+    parser.add_argument("--again", action="store_true", help="also what is compiled already")
+    _declare_tasks(parser)
 
 
 def _compile(options: argparse.Namespace) -> int:
@@ -66,3 +129,110 @@ def _compile(options: argparse.Namespace) -> int:
     )
     print(grouped_failures(rows), end="")
     return 0
+
+
+def _declare_suite(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Check and time all tasks on the GPU; resumable."
+    parser.add_argument(
+        "--track",
+        action="append",
+        required=True,
+        metavar="A=DIR",
+        help="a track and its folder of bundles (with compile.csv); both tracks may run at once",
+    )
+    parser.add_argument("--out", type=Path, required=True, help="folder for tables and suite.jsonl")
+    parser.add_argument(
+        "--resume",
+        type=Path,
+        action="append",
+        default=[],
+        help="a suite.jsonl of before (repeatable)",
+    )
+    parser.add_argument(
+        "--modes",
+        default="eager,compile,reduce-overhead",
+        help="subjects of torch; run max-autotune alone: it needs the GPU to itself",
+    )
+    parser.add_argument("--workers", type=int, default=14, help="processes that compile")
+    parser.add_argument("--seeds", type=int, default=2, help="draws of inputs that are checked")
+    parser.add_argument("--budget-s", type=float, default=540.0, help="seconds the whole may take")
+    parser.add_argument("--task-s", type=float, default=0.8, help="seconds of timing per task")
+    parser.add_argument(
+        "--revision", default="unknown", help="of the source, for the tables' headers"
+    )
+    _declare_tasks(parser)
+
+
+def _suite(options: argparse.Namespace) -> int:
+    from .suite import Store, Suite, SuiteOptions
+
+    bundles = {}
+    for entry in options.track:
+        track, _, folder = entry.partition("=")
+        if track not in ("A", "B") or not Path(folder).is_dir():
+            raise BenchError(f"--track {entry}: give A=DIR or B=DIR with an existing folder")
+        bundles[track] = Path(folder)
+    settings = SuiteOptions(
+        tuple(workload.select(options.tasks)),
+        bundles,
+        options.out,
+        tuple(options.modes.split(",")),
+        options.workers,
+        options.seeds,
+        options.budget_s,
+        options.task_s,
+    )
+    store = Store(options.out / "suite.jsonl", options.resume)
+    suite = Suite(settings, store, lambda text: print(text, flush=True))
+    try:
+        suite.run()
+    finally:
+        _write_tables(store.records, bundles, options)
+    return 0
+
+
+def _write_tables(
+    records: list[dict], bundles: dict[str, Path], options: argparse.Namespace
+) -> None:
+    from . import results
+    from .environment import header
+    from .tracks import TRACKS, report
+
+    tasks = workload.select(options.tasks)
+    for name, folder in bundles.items():
+        track = TRACKS[name]
+        rows = results.rows(records, folder, track, tasks)
+        text = {**header(options.revision), "track": f"{name}: {track.rule}"}
+        results.write(options.out / f"kernelbench-{name}.csv", rows, text)
+        print(f"\nTrack {name}\n{report([row.outcome(track) for row in rows])}", flush=True)
+
+
+def _declare_report(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Summarise a table, and draw it."
+    parser.add_argument("table", type=Path, help="a table that `suite` wrote")
+    parser.add_argument("--track", choices=("A", "B"), required=True)
+    parser.add_argument(
+        "--picture", type=Path, metavar="FILE.svg|FILE.png", help="where to draw it"
+    )
+
+
+def _report(options: argparse.Namespace) -> int:
+    from . import results
+    from .picture import draw
+    from .tracks import TRACKS, report
+
+    track = TRACKS[options.track]
+    print(report([row.outcome(track) for row in results.read(options.table)]))
+    if options.picture:
+        draw(options.table, track, options.picture)
+    return 0
+
+
+_Declare = Callable[[argparse.ArgumentParser], None]
+_Run = Callable[[argparse.Namespace], int]
+_COMMANDS: dict[str, tuple[_Declare, _Run]] = {
+    "export": (_declare_export, _export),
+    "compile": (_declare_compile, _compile),
+    "suite": (_declare_suite, _suite),
+    "report": (_declare_report, _report),
+}

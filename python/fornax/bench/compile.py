@@ -75,7 +75,9 @@ def compile_suite(
     A task that fails or runs out of time is a row; nothing stops the rest.
     """
     if not os.access(program, os.X_OK):
-        raise BenchError(f"{program} is not a program: build one with `cargo build --release -p fornax-compiler`")
+        raise BenchError(
+            f"{program} is not a program: build one with `cargo build --release -p fornax-compiler`"
+        )
     out.mkdir(parents=True, exist_ok=True)
     rows = read_rows(out)
     waiting = [task for task in tasks if again or not _done(out, rows.get(task), precision)]
@@ -103,7 +105,15 @@ def compile_one(
     bundle = out / f"{slug(task)}.fnx"
     if not model.exists():
         return CompileRow(task, "failed", precision=precision, error="no export of this task")
-    command = [str(program), "compile", str(model), "-o", str(bundle), "--weights", "external"]
+    command = [
+        str(program.resolve()),
+        "compile",
+        str(model),
+        "-o",
+        str(bundle),
+        "--weights",
+        "external",
+    ]
     command += ["--target", TARGET, "--precision", precision, "--json"]
     started = time.monotonic()
     with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
@@ -165,9 +175,13 @@ def _write(out: Path, rows: dict[str, CompileRow]) -> None:
 
 def _message(stderr: str) -> str:
     """The error in one line, without progress output; a panic's message if there was one."""
-    lines = [line.strip() for line in re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stderr))]
+    lines = [
+        line.strip() for line in re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stderr))
+    ]
     lines = [line for line in lines if line]
-    starts = [i for i, line in enumerate(lines) if line.startswith("error") or "panicked at" in line]
+    starts = [
+        i for i, line in enumerate(lines) if line.startswith("error") or "panicked at" in line
+    ]
     return " ".join(lines[starts[0] :] if starts else lines[-3:])[:600] or "no message"
 
 

@@ -48,7 +48,9 @@ def export_suite(tasks: list[str], out: Path, processes: int = 2) -> list[dict[s
     with concurrent.futures.ProcessPoolExecutor(processes, mp_context=context) as pool:
         for row in pool.map(_export_row, [(task, str(out)) for task in waiting]):
             rows[row["task"]] = row
-            print(f"{row['task']}: {row['status']} {row['seconds']:.1f} s {row['note']}", flush=True)
+            print(
+                f"{row['task']}: {row['status']} {row['seconds']:.1f} s {row['note']}", flush=True
+            )
     ordered = [rows[task] for task in tasks]
     with open(out / "export.csv", "w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, ordered[0].keys())
@@ -127,7 +129,13 @@ def _row(
     task: str, status: str, seconds: float = 0.0, size: int = 0, note: str = ""
 ) -> dict[str, Any]:
     note = " ".join(note.split())
-    return {"task": task, "status": status, "seconds": round(seconds, 1), "bytes": size, "note": note}
+    return {
+        "task": task,
+        "status": status,
+        "seconds": round(seconds, 1),
+        "bytes": size,
+        "note": note,
+    }
 
 
 def _not_exported(task: str) -> str:

@@ -19,7 +19,8 @@ from .workload import BenchError, TensorSpec
 def fill(tensor: torch.Tensor, spec: TensorSpec, seed: int) -> None:
     """Fills `tensor` in place as `spec` says; the values depend on the seed and the tensor's name only."""
     generator = torch.Generator(device=tensor.device)
-    generator.manual_seed((seed << 32) ^ zlib.crc32(spec.name.encode()))
+    # The CPU's generator takes no more than 32 bits of a seed.
+    generator.manual_seed(zlib.crc32(f"{seed} {spec.name}".encode()))
     kind, *arguments = spec.fill
     if kind not in _FILLS:
         raise BenchError(f"tensor `{spec.name}`: unknown fill `{kind}`")
@@ -42,7 +43,10 @@ def rescaled(spec: TensorSpec) -> TensorSpec:
     elif len(spec.shape) >= 2 and spec.fill[0] in ("uniform", "normal"):
         fan_in = max(1, spec.numel // spec.shape[0])
         drawn = ("normal", 0.0, math.sqrt(2.0 / fan_in))
-    elif spec.target.endswith(("running_var", "weight")) and spec.fill[0] in ("constant", "uniform"):
+    elif spec.target.endswith(("running_var", "weight")) and spec.fill[0] in (
+        "constant",
+        "uniform",
+    ):
         drawn = ("uniform", 0.5, 1.5)
     elif spec.fill[0] in ("constant", "uniform", "normal"):
         drawn = ("normal", 0.0, 0.1)

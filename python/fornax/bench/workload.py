@@ -117,7 +117,12 @@ def parse(table: dict[str, Any]) -> Workload:
                     )
                 )
         return Workload(
-            table["task"], tuple(inputs), tuple(params), tuple(nodes), tuple(table["outputs"]), table
+            table["task"],
+            tuple(inputs),
+            tuple(params),
+            tuple(nodes),
+            tuple(table["outputs"]),
+            table,
         )
     except (KeyError, TypeError) as error:
         raise BenchError(f"not a workload table: {error!r} is missing or misplaced") from error
@@ -196,7 +201,9 @@ def select(patterns: list[str]) -> list[str]:
     for pattern in patterns:
         found = [task for task in tasks if _names(pattern, task)]
         if not found:
-            raise BenchError(f"no task is called `{pattern}`; names look like L1, L1/19 or L1/19_ReLU")
+            raise BenchError(
+                f"no task is called `{pattern}`; names look like L1, L1/19 or L1/19_ReLU"
+            )
         chosen += found
     return sorted(set(chosen), key=order)
 

@@ -1,0 +1,16 @@
+"""Tiny tasks for the harness."""
+
+import pytest
+
+
+@pytest.fixture
+def tiny():
+    """`relu(linear(x))` on the CPU."""
+    from tiny_task import TINY
+
+    from fornax.bench import workload
+    from fornax.bench.problem import TableProblem
+
+    problem = TableProblem(workload.parse(TINY), "cpu")
+    problem.allocate()
+    return problem
