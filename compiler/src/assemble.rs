@@ -87,7 +87,7 @@ impl Weights {
             })?;
             let own = plan.constants.get(&name);
             let imported =
-                graph.weights().get(&name).filter(|_| options.weights == WeightsMode::Embed);
+                graph.weights().get(&name).filter(|_| options.weights != WeightsMode::External);
             let data = own.or(imported);
             weights.declared.push(WeightDecl {
                 name: name.clone(),

@@ -80,7 +80,7 @@ pub fn compile(
         }
         _ => {
             let mut import = options.import.clone();
-            import.allow_missing_weights |= options.weights == WeightsMode::External;
+            import.allow_missing_weights |= options.weights != WeightsMode::Embed;
             fornax_models::import(model, &import)?.graph
         }
     };

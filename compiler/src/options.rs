@@ -33,6 +33,9 @@ pub enum WeightsMode {
     Embed,
     /// Nowhere: they are bound by name at load.
     External,
+    /// Into the bundle, those whose data the model has; the others, whose data file does not exist, are
+    /// bound by name at load.
+    Present,
 }
 
 /// What to compile for, and how.
@@ -89,4 +92,4 @@ macro_rules! named_values {
 }
 named_values!(Precision { "ieee" => Ieee, "fp32" => Fp32 } refused { "tf32", "bf16", "fp16", "torch" });
 named_values!(Rewrites { "bitwise" => Bitwise, "real" => Real } refused { "approx" });
-named_values!(WeightsMode { "embed" => Embed, "external" => External } refused {});
+named_values!(WeightsMode { "embed" => Embed, "external" => External, "present" => Present } refused {});

@@ -220,9 +220,16 @@ fn weights_whose_file_is_absent_may_stay_external() {
     std::fs::write(&file, model.encode_to_vec()).unwrap();
     let message = refused(&["compile", &file, "-o", &bundle]);
     assert!(message.contains("w.bin does not exist"), "{message}");
-    succeeds(&["compile", &file, "-o", &bundle, "--weights", "external"]);
+    for mode in ["external", "present"] {
+        succeeds(&["compile", &file, "-o", &bundle, "--weights", mode]);
+        let bundle = fornax_bundle::Bundle::open(&bundle).unwrap();
+        let weight = &bundle.manifest().weights[0];
+        assert_eq!((weight.name.as_str(), weight.embedded), ("w", false));
+    }
+    let zoo = root().join("models/zoo/mlp.onnx");
+    succeeds(&["compile", zoo.to_str().unwrap(), "-o", &bundle, "--weights", "present"]);
     let bundle = fornax_bundle::Bundle::open(&bundle).unwrap();
-    assert_eq!(bundle.manifest().weights[0].name, "w");
+    assert!(bundle.manifest().weights.iter().all(|weight| weight.embedded));
 }
 
 /// A one-node model: `y = op(x, ..)`.

@@ -33,7 +33,8 @@ pub(crate) struct Args {
     /// Give an input a shape, as in x=1,3,224,224 (repeatable)
     #[arg(long, value_name = "INPUT=SIZES")]
     shape: Vec<String>,
-    /// embed the weights, or leave them external: bound by name at load
+    /// embed the weights, or leave them external: bound by name at load; present embeds those whose data
+    /// the model has
     #[arg(long, default_value = "embed")]
     weights: String,
     /// Assembled code beside PTX: never (`require` is not supported yet)
