@@ -4,6 +4,7 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+mod bench;
 #[cfg(feature = "llvm")]
 mod compile;
 mod inspect;
@@ -46,6 +47,8 @@ enum Command {
     Inspect(inspect::Args),
     /// Time each kernel of a bundle on a GPU
     Profile(profile::Args),
+    /// Compare with torch, in one process and in turn; needs Python, torch and the package fornax
+    Bench(bench::Args),
     /// List the operators of the graph IR
     Ops(ops::Args),
 }
@@ -72,6 +75,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Validate(args) => validate::run(args),
         Command::Inspect(args) => inspect::run(args),
         Command::Profile(args) => profile::run(args),
+        Command::Bench(args) => bench::run(args),
         Command::Ops(args) => ops::run(args),
     };
     match result {

@@ -142,7 +142,7 @@ def compile_one(
 
 
 def grouped_failures(rows: list[CompileRow]) -> str:
-    """The failed tasks under their errors, most frequent error first; names and numbers do not part groups."""
+    """The failed tasks under their errors, most frequent first; names and numbers do not part groups."""
     groups: dict[str, list[CompileRow]] = defaultdict(list)
     for row in rows:
         if row.status != "ok":

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterator
+from typing import Any
 
 from . import workload as tables
 
@@ -31,12 +32,36 @@ def floor_ms(task: str, track: str) -> float | None:
 def physical_floor_ms(task: str) -> float:
     """The time below which a measurement is a fault, in milliseconds; 0 where nothing is known.
 
-    Bytes and operations that a rewrite saves, as `remarks.json` says, do not count.
+    Tensors that no output depends on, and operations that a rewrite saves, as `remarks.json` says, do not
+    count.
     """
     known = tables.baseline().get(task, {})
     remarks = tables.remarks().get(task, {})
-    if "trivial" in remarks:
+    if "trivial" in remarks or "bytes" not in known:
         return 0.0
-    moved = known.get("bytes", 0.0) / PEAK_BYTES_PER_S
+    moved = (known["bytes"] - _unused_bytes(task)) / PEAK_BYTES_PER_S
     computed = 0.0 if "fewer_flops" in remarks else known.get("flops", 0.0) / PEAK_TF32_PER_S
-    return 1e3 * max(moved, computed) if math.isfinite(moved) else 0.0
+    return 1e3 * max(moved, computed)
+
+
+def _unused_bytes(task: str) -> int:
+    """Bytes of inputs and parameters that no output depends on."""
+    workload = tables.suite().get(task)
+    if workload is None:
+        return 0
+    used = set(_references(workload.outputs))
+    for node in reversed(workload.nodes):
+        # What is written in place is both a result and an operand.
+        if node.name in used or node.op.partition(".default")[0].endswith("_"):
+            used.update(_references((node.args, node.kwargs)))
+    return sum(s.nbytes for s in (*workload.inputs, *workload.params) if s.name not in used)
+
+
+def _references(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        if "ref" in value:
+            yield value["ref"]
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _references(item)

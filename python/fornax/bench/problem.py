@@ -99,6 +99,8 @@ class TableProblem:
         state = {name: _double(tensor) for name, tensor in self.module.state_dict().items()}
         module.load_state_dict(state, assign=True)
         _move_constants(module, self.device)
+        if self.device.startswith("cuda"):
+            build.flatten_recurrent_weights(self.workload, module)
         with torch.no_grad():
             interpreter = torch.fx.Interpreter(module, garbage_collect_values=True)
             return _as_list(interpreter.run(*[_double(tensor) for tensor in self.inputs]))
@@ -175,7 +177,7 @@ class ModuleProblem:
 
 
 class OnnxProblem:
-    """An ONNX model on the CPU. Its reference is onnxruntime: there is no torch module to run in `float64`."""
+    """An ONNX model on the CPU. Its reference is onnxruntime: no torch module could run in `float64`."""
 
     def __init__(self, path: Path):
         from .runner import OnnxRuntimeRunner
@@ -189,7 +191,7 @@ class OnnxProblem:
         ]
 
     def draw(self, seed: int) -> None:
-        """Draws other inputs from the normal distribution; integers are 0 or 1, valid as indices of most models."""
+        """Draws other inputs from the normal distribution; integers are 0 or 1, mostly valid as indices."""
         generator = torch.Generator().manual_seed(seed)
         for tensor in self.inputs:
             if tensor.dtype.is_floating_point:

@@ -107,7 +107,8 @@ def summary(outcomes: Iterable[Outcome], title: str) -> str:
         f"{name} {count} ({100 * count / n:.1f} %)" for name, count in counts.items()
     )
     if speedups:
-        line += f"; speed-up: geometric mean {geomean(speedups):.3f}, median {statistics.median(speedups):.3f}"
+        median = statistics.median(speedups)
+        line += f"; speed-up: geometric mean {geomean(speedups):.3f}, median {median:.3f}"
     shares = [
         o.floor_ms / o.ours_ms for o in rows if o.speedup is not None and o.floor_ms and o.ours_ms
     ]

@@ -177,7 +177,7 @@ def baseline() -> dict[str, dict[str, float]]:
 
 @cache
 def remarks() -> dict[str, dict[str, str]]:
-    """What is known of single tasks (`remarks.json`): `trivial`, `fewer_flops`, `no_export`; each a reason."""
+    """What is known of single tasks: `trivial`, `fewer_flops`, `no_export`, each with a reason."""
     return json.loads((suite_folder() / "remarks.json").read_text(encoding="utf-8"))
 
 

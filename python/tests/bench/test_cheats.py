@@ -6,13 +6,12 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the benchmark needs torch")
 
-from tiny_task import TINY  # noqa: E402
-
 from fornax.bench import workload  # noqa: E402
 from fornax.bench.check import Checker, Subject  # noqa: E402
 from fornax.bench.problem import TableProblem  # noqa: E402
 from fornax.bench.runner import TorchRunner  # noqa: E402
 from fornax.bench.tracks import TRACKS  # noqa: E402
+from tiny_task import TINY  # noqa: E402
 
 
 class Honest:
@@ -194,7 +193,9 @@ def test_work_on_another_stream_is_caught(wait):
     n = 1 << 12
     table = {
         **TINY,
-        "inputs": [{"name": "x", "shape": [n, n], "dtype": "float32", "fill": ["uniform", 0.0, 1.0]}],
+        "inputs": [
+            {"name": "x", "shape": [n, n], "dtype": "float32", "fill": ["uniform", 0.0, 1.0]}
+        ],
         "params": [],
         "nodes": [
             {

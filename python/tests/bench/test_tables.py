@@ -19,24 +19,26 @@ RELU = "L1/19_ReLU"
 class RecordingClock:
     """Notes the order of calls."""
 
-    def __init__(self):
-        self.calls = []
+    def __init__(self, call_ms):
+        self.calls, self.call_ms = [], call_ms
 
     def cold_ms(self, call):
         self.calls.append(("cold", call()))
-        return float(len(self.calls))
+        return self.call_ms
 
     def warm_ms(self, call):
         self.calls.append(("warm", call()))
         return 1.0, 2.0
 
 
-def test_subjects_are_timed_in_turn():
-    clock = RecordingClock()
+@pytest.mark.parametrize(("call_ms", "size"), [(100.0, 1), (2.5, 3)])
+def test_subjects_are_timed_in_turn(call_ms, size):
+    clock = RecordingClock(call_ms)
     times = timing.measure({"a": lambda: "a", "b": lambda: "b"}, clock, budget_s=0.0)
-    one_round = [("cold", "a"), ("cold", "b"), ("warm", "a"), ("warm", "b")]
-    assert clock.calls == [("cold", "a"), ("cold", "b"), *one_round * 5]
-    assert times["a"].cold.calls == 5
+    extra = 1 if size > 1 else 0
+    blocks = [[("cold", n)] * (size + extra) + [("warm", n)] * size for n in "ab"]
+    assert clock.calls == [("cold", "a"), ("cold", "b"), *(blocks[0] + blocks[1]) * 5]
+    assert times["a"].cold.calls == 5 * size
     assert times["b"].wall.median == 2.0
 
 
@@ -61,7 +63,9 @@ RIGHT = record(
 
 def table(tmp_path, *records):
     text = "task,status,compile_s,cpu_s,peak_bytes,kernels,bundle_bytes,precision,error\n"
-    text += f"{RELU},ok,1.5,1.0,1000,1,2000,torch,\nL1/20_LeakyReLU,failed,1,1,1,0,0,torch,no such op\n"
+    text += (
+        f"{RELU},ok,1.5,1.0,1000,1,2000,torch,\nL1/20_LeakyReLU,failed,1,1,1,0,0,torch,no such op\n"
+    )
     (tmp_path / "compile.csv").write_text(text)
     rows = results.rows(list(records), tmp_path, TRACKS["B"], listed_tasks())
     return {row.task: row for row in rows}
