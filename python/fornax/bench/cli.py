@@ -1,15 +1,16 @@
 """Compare Fornax with torch on one model, or run the KernelBench suite.
 
-fornax bench MODEL.py|MODEL.onnx|TABLE.json|TASK    one model, checked and timed in turn
-fornax bench export|compile|suite|report            the suite, step by step
+fornax bench MODEL.py|MODEL.onnx|TABLE.json|TASK   one model, checked and timed in turn
+fornax bench export|compile|suite|tables|report    the suite, step by step
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from . import workload
 from .workload import BenchError
@@ -156,7 +157,7 @@ def _declare_suite(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=int, default=14, help="processes that compile")
     parser.add_argument("--seeds", type=int, default=2, help="draws of inputs that are checked")
     parser.add_argument("--budget-s", type=float, default=540.0, help="seconds the whole may take")
-    parser.add_argument("--task-s", type=float, default=0.8, help="seconds of timing per task")
+    parser.add_argument("--task-s", type=float, default=0.6, help="seconds of timing per task")
     parser.add_argument(
         "--revision", default="unknown", help="of the source, for the tables' headers"
     )
@@ -164,14 +165,10 @@ def _declare_suite(parser: argparse.ArgumentParser) -> None:
 
 
 def _suite(options: argparse.Namespace) -> int:
+    from .environment import environment
     from .suite import Store, Suite, SuiteOptions
 
-    bundles = {}
-    for entry in options.track:
-        track, _, folder = entry.partition("=")
-        if track not in ("A", "B") or not Path(folder).is_dir():
-            raise BenchError(f"--track {entry}: give A=DIR or B=DIR with an existing folder")
-        bundles[track] = Path(folder)
+    bundles = _track_folders(options.track)
     settings = SuiteOptions(
         tuple(workload.select(options.tasks)),
         bundles,
@@ -183,28 +180,68 @@ def _suite(options: argparse.Namespace) -> int:
         options.task_s,
     )
     store = Store(options.out / "suite.jsonl", options.resume)
-    suite = Suite(settings, store, lambda text: print(text, flush=True))
+    store.add({"verb": "environment", "task": "", **environment(options.revision)})
+
+    def save() -> None:
+        _write_tables(store.records, bundles, options.out, settings.tasks)
+
+    suite = Suite(settings, store, lambda text: print(text, flush=True), save)
     try:
         suite.run()
     finally:
-        _write_tables(store.records, bundles, options)
+        save()
+    _print_reports(options.out, list(bundles))
     return 0
 
 
+def _track_folders(entries: list[str]) -> dict[str, Path]:
+    folders = {}
+    for entry in entries:
+        track, _, folder = entry.partition("=")
+        if track not in ("A", "B") or not Path(folder).is_dir():
+            raise BenchError(f"--track {entry}: give A=DIR or B=DIR with an existing folder")
+        folders[track] = Path(folder)
+    return folders
+
+
 def _write_tables(
-    records: list[dict], bundles: dict[str, Path], options: argparse.Namespace
+    records: list[dict[str, Any]], bundles: dict[str, Path], out: Path, tasks: Sequence[str]
 ) -> None:
     from . import results
-    from .environment import header
-    from .tracks import TRACKS, report
+    from .tracks import TRACKS
 
-    tasks = workload.select(options.tasks)
     for name, folder in bundles.items():
         track = TRACKS[name]
+        header = results.header(records, track)
         rows = results.rows(records, folder, track, tasks)
-        text = {**header(options.revision), "track": f"{name}: {track.rule}"}
-        results.write(options.out / f"kernelbench-{name}.csv", rows, text)
-        print(f"\nTrack {name}\n{report([row.outcome(track) for row in rows])}", flush=True)
+        results.write(out / f"kernelbench-{name}.csv", rows, header)
+
+
+def _print_reports(out: Path, names: list[str]) -> None:
+    from . import results
+    from .tracks import TRACKS, report
+
+    for name in names:
+        rows = results.read(out / f"kernelbench-{name}.csv")
+        print(f"\nTrack {name}\n{report([row.outcome(TRACKS[name]) for row in rows])}", flush=True)
+
+
+def _declare_tables(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Make the suite's tables again from its records; needs no GPU."
+    parser.add_argument("records", type=Path, nargs="+", help="suite.jsonl files, oldest first")
+    parser.add_argument("--track", action="append", required=True, metavar="A=DIR")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the tables")
+
+
+def _tables(options: argparse.Namespace) -> int:
+    from .suite import read_records
+
+    bundles = _track_folders(options.track)
+    records = [record for path in options.records for record in read_records(path)]
+    options.out.mkdir(parents=True, exist_ok=True)
+    _write_tables(records, bundles, options.out, workload.listed_tasks())
+    _print_reports(options.out, list(bundles))
+    return 0
 
 
 def _declare_report(parser: argparse.ArgumentParser) -> None:
@@ -234,5 +271,6 @@ _COMMANDS: dict[str, tuple[_Declare, _Run]] = {
     "export": (_declare_export, _export),
     "compile": (_declare_compile, _compile),
     "suite": (_declare_suite, _suite),
+    "tables": (_declare_tables, _tables),
     "report": (_declare_report, _report),
 }

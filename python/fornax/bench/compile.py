@@ -20,7 +20,7 @@ from collections import defaultdict
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from .workload import BenchError, slug
+from .workload import BenchError, not_exported, slug
 
 #: The only target compiled for: the suite's machine.
 TARGET = "sm_90a"
@@ -104,7 +104,8 @@ def compile_one(
     """Compiles one export to `out/<task>.fnx`."""
     bundle = out / f"{slug(task)}.fnx"
     if not model.exists():
-        return CompileRow(task, "failed", precision=precision, error="no export of this task")
+        reason = not_exported(task) or f"{model} does not exist: export it first"
+        return CompileRow(task, "failed", precision=precision, error=reason)
     command = [
         str(program.resolve()),
         "compile",
@@ -152,11 +153,6 @@ def grouped_failures(rows: list[CompileRow]) -> str:
         lines += ["", f"{len(members)} x {members[0].error}"]
         lines += [f"    {row.task}" for row in members]
     return "\n".join(lines) + "\n"
-
-
-def by_task(rows: list[CompileRow]) -> dict[str, dict[str, object]]:
-    """Rows as plain data by task."""
-    return {row.task: asdict(row) for row in rows}
 
 
 def _done(out: Path, row: CompileRow | None, precision: str) -> bool:

@@ -1,4 +1,4 @@
-"""What a table's header says of the machine and the software."""
+"""What the records say of the machine and the software."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 
-def header(revision: str) -> dict[str, str]:
+def environment(revision: str) -> dict[str, str]:
     """Device, driver, torch, date, revision and command."""
     import torch
 

@@ -37,7 +37,7 @@ def export_suite(tasks: list[str], out: Path, processes: int = 2) -> list[dict[s
     out.mkdir(parents=True, exist_ok=True)
     rows = {}
     for task in tasks:
-        reason = _not_exported(task)
+        reason = tables.not_exported(task)
         path = out / f"{tables.slug(task)}.onnx"
         if reason:
             rows[task] = _row(task, "failed", note=reason)
@@ -136,12 +136,6 @@ def _row(
         "bytes": size,
         "note": note,
     }
-
-
-def _not_exported(task: str) -> str:
-    if task not in tables.suite():
-        return "the task has no table"
-    return tables.remarks().get(task, {}).get("no_export", "")
 
 
 def _cost(task: str) -> tuple[bool, int]:

@@ -47,6 +47,7 @@ def _speedups(axes: Any, outcomes: list[Outcome], track: Track) -> None:
     axes.axhline(FASTER, color="black", linewidth=0.5, linestyle=":")
     axes.set_ylabel("speed-up (baseline / ours); x: failed")
     axes.margins(x=0.01)
+    axes.yaxis.set_major_formatter("{x:g}")
     _label(axes, outcomes)
 
 
@@ -66,6 +67,7 @@ def _distances(axes: Any, outcomes: list[Outcome]) -> None:
     axes.axhline(1, color="black", linewidth=0.5)
     axes.set_ylabel("time / floor (dash: baseline)")
     axes.margins(x=0.01)
+    axes.yaxis.set_major_formatter("{x:g}")
     _label(axes, outcomes)
 
 

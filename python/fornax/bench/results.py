@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -62,10 +63,20 @@ class Row:
         return float(text) if text else None
 
 
-def rows(records: list[dict[str, Any]], bundles: Path, track: Track, tasks: list[str]) -> list[Row]:
+def rows(
+    records: list[dict[str, Any]], bundles: Path, track: Track, tasks: Sequence[str]
+) -> list[Row]:
     """A row for each of `tasks`, from the newest records of each."""
     compiled = read_rows(bundles)
     return [_row(task, records, compiled.get(task), track) for task in tasks]
+
+
+def header(records: list[dict[str, Any]], track: Track) -> dict[str, str]:
+    """A table's header: the newest environment, and the track's rule."""
+    found = [record for record in records if record["verb"] == "environment"]
+    newest = found[-1] if found else {}
+    known = {key: value for key, value in newest.items() if key not in ("verb", "task")}
+    return {**known, "track": f"{track.name}: {track.rule}"}
 
 
 def write(path: Path, result: list[Row], header: dict[str, str]) -> None:
@@ -107,7 +118,7 @@ def _row(
         return row
     _fill_check(row, checks[-1])
     if checks[-1]["fault"]:
-        row.status = "crashed" if checks[-1]["fault"].startswith("crashed") else "wrong"
+        row.status = _status(checks[-1]["fault"])
         row.note = _joined(checks[-1]["fault"], row.note)
         return row
     subject = f"fornax-{track.name}"
@@ -117,6 +128,13 @@ def _row(
         return row
     _fill_ours(row, _main(ours), track)
     return row
+
+
+def _status(fault: str) -> str:
+    """A failed check's status: `crashed`, `not loaded` or `wrong`."""
+    if fault.startswith("crashed"):
+        return "crashed"
+    return "not loaded" if fault.startswith("does not load") else "wrong"
 
 
 def _main(timed: list[dict[str, Any]]) -> dict[str, Any]:

@@ -38,6 +38,8 @@ CHECKERS = 4
 LIMIT_S = {"compile": 200.0, "check": 90.0, "time": 60.0}
 #: Share of the time budget after which no further compilations are started.
 COMPILE_SHARE = 0.45
+#: Tasks between two writings of the tables.
+SAVE_EVERY = 10
 #: Modes of torch that measure while they compile, and so need the GPU to themselves.
 TUNING_MODES = {"max-autotune"}
 
@@ -53,7 +55,18 @@ class SuiteOptions:
     workers: int = 14
     seeds: int = 2
     budget_s: float = 540.0
-    task_s: float = 0.8
+    task_s: float = 0.6
+
+
+def read_records(path: Path) -> list[dict[str, Any]]:
+    """The records of a file; a last line that was cut off is left out."""
+    records = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            records.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return records
 
 
 class Store:
@@ -63,8 +76,7 @@ class Store:
         self.path = path
         self.records: list[dict[str, Any]] = []
         for source in earlier:
-            with open(source, encoding="utf-8") as file:
-                self.records += [json.loads(line) for line in file if line.strip()]
+            self.records += read_records(source)
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "w", encoding="utf-8") as file:
             file.writelines(json.dumps(record) + "\n" for record in self.records)
@@ -90,10 +102,10 @@ class Store:
 class _Process:
     """A worker process and the order it is at."""
 
-    def __init__(self, context: Any):
+    def __init__(self, context: Any, main: Callable[[Connection], None]):
         self.connection: Connection
         self.connection, other = context.Pipe()
-        self.process = context.Process(target=serve, args=(other,), daemon=True)
+        self.process = context.Process(target=main, args=(other,), daemon=True)
         self.process.start()
         other.close()
         self.ready = False
@@ -140,12 +152,22 @@ class _Queue:
 
 
 class Suite:
-    """A run of the suite."""
+    """A run of the suite. `say` tells of progress; `save` makes the tables, now and then;
+    `main` is what processes run."""
 
-    def __init__(self, options: SuiteOptions, store: Store, say: Callable[[str], None]):
+    def __init__(
+        self,
+        options: SuiteOptions,
+        store: Store,
+        say: Callable[[str], None],
+        save: Callable[[], None],
+        main: Callable[[Connection], None] = serve,
+    ):
         self.options = options
         self.store = store
         self.say = say
+        self.save = save
+        self.main = main
         self.started = time.monotonic()
         self._context = multiprocessing.get_context("spawn")
         self._hashes: dict[str, str] = {}
@@ -247,7 +269,9 @@ class Suite:
             self._record("check", order, {"track": track, **found}, reply)
 
     def _time(self, tasks: list[str]) -> None:
-        for task in tasks:
+        for done, task in enumerate(tasks):
+            if done % SAVE_EVERY == 0:
+                self.save()
             holder = self._holder(task)
             if self.left_s() < 5 or (holder is None and not self._may_compile_late()):
                 continue
@@ -294,7 +318,7 @@ class Suite:
                 queue.processes[queue.processes.index(process)] = self._spawn()
 
     def _spawn(self) -> _Process:
-        return _Process(self._context)
+        return _Process(self._context, self.main)
 
     def _order(self, verb: str, task: str) -> Order:
         options = self.options

@@ -126,7 +126,7 @@ def clock_for(device: str) -> Clock:
 def measure(
     calls: dict[str, Call], clock: Clock, budget_s: float, most_rounds: int = 20
 ) -> dict[str, Times]:
-    """Times subjects in turn, round after round, until `budget_s` is spent; at least 5 rounds.
+    """Times subjects in turn, round after round, until `budget_s` is spent; at least 3 rounds.
 
     In a round each subject gets a short block of cold and of warm calls. The first call of a block is not
     counted where the calls are short: the code of the other subjects has pushed its own out of the
@@ -137,7 +137,7 @@ def measure(
     blocks = {name: _block(clock.cold_ms(call)) for name, call in calls.items()}
     started = time.monotonic()
     rounds = 0
-    while rounds < 5 or (rounds < most_rounds and time.monotonic() - started < budget_s):
+    while rounds < 3 or (rounds < most_rounds and time.monotonic() - started < budget_s):
         for name, call in calls.items():
             _measure_block(call, clock, blocks[name], raw[name])
         rounds += 1

@@ -181,6 +181,13 @@ def remarks() -> dict[str, dict[str, str]]:
     return json.loads((suite_folder() / "remarks.json").read_text(encoding="utf-8"))
 
 
+def not_exported(task: str) -> str:
+    """Why there is no export of a task; empty if there is one."""
+    if task not in suite():
+        return "the task has no table"
+    return remarks().get(task, {}).get("no_export", "")
+
+
 def listed_tasks() -> list[str]:
     """Every task that has a table or a baseline, in the order of level and number."""
     return sorted({*suite(), *baseline()}, key=order)

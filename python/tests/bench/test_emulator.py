@@ -46,7 +46,7 @@ def test_a_right_bundle_is_timed_in_turn_with_onnxruntime(program, tmp_path, cap
     status, result = bench(capsys, *compile_model(program, tmp_path, "Add"))
     assert status == 0
     assert (result["fault"], set(result["times"])) == ("", {"fornax", "onnxruntime"})
-    assert result["times"]["fornax"]["cold"]["calls"] >= 5
+    assert result["times"]["fornax"]["cold"]["calls"] >= 3
     assert 0 < result["error"] < 1e-6
     assert result["prepare_s"]["fornax"] > 0
 
