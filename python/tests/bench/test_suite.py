@@ -5,7 +5,6 @@ import pytest
 pytest.importorskip("torch", reason="the benchmark needs torch")
 
 import fake_worker  # noqa: E402
-
 from fornax.bench import results, workload  # noqa: E402
 from fornax.bench.suite import Store, Suite, SuiteOptions, read_records  # noqa: E402
 from fornax.bench.tracks import TRACKS  # noqa: E402
