@@ -2,11 +2,12 @@
 //! operands at the index its class maps to, down to the region's operands, which are loaded.
 
 use fornax_ir::op::{MovementCase, OpClass, OperandMap, SourceKind};
+use fornax_ir::plan::Structure;
 use fornax_ir::{BinaryFn, DType, Dim, Guard, IndexExpr, NodeId, Scalar, Tensor};
 
 use super::CodegenError;
 use super::emit::{Array, Emitter};
-use super::index::{Index, Mask};
+use super::index::{Condition, Index, Mask};
 use crate::kernel::{KernelBuilder, ValueId};
 
 impl Emitter<'_> {
@@ -320,11 +321,21 @@ impl Emitter<'_> {
         index: &[Index],
         mask: &Mask,
     ) -> Result<(), CodegenError> {
-        let offset = self.space.linearize(index, &self.site.output_type(output).shape);
+        let shape = &self.site.output_type(output).shape;
+        let offset = self.space.linearize(index, shape);
         let node = self.site.body.outputs()[output].value;
-        let value = self.pull(b, node, index, mask)?;
+        let is_contraction = matches!(self.site.structure, Structure::Contraction(_));
+        // Some positions of a contraction give an index beyond the result's end.
+        let mut mask = mask.clone();
+        for (value, size) in index.iter().zip(shape.iter()) {
+            if is_contraction && !self.space.below(value, size) {
+                let (value, high) = (value.clone(), Some(size.clone()));
+                mask.insert(Condition::Within { value, low: None, high });
+            }
+        }
+        let value = self.pull(b, node, index, &mask)?;
         let memory = self.array(b, Array::Output(output));
-        self.store(b, memory, &offset, value, mask);
+        self.store(b, memory, &offset, value, &mask);
         Ok(())
     }
 }

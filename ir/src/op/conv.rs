@@ -70,8 +70,9 @@ fn infer(ctx: &OpCtx<'_>) -> Result<Type, Violation> {
     Ok(Type::new(x.dtype, shape))
 }
 
-/// The iteration axes of a (possibly transposed) convolution: batch, group if there are several,
-/// output channels of the group, output's spatial axes, input channels of the group, kernel.
+/// The iteration axes of a (possibly transposed) convolution: batch, group if there are several, phases of
+/// the output's spatial axes where there are several, output channels of the group, output's spatial axes
+/// within a phase, input channels of the group, kernel.
 pub(super) struct ConvAxes {
     pub axes: Vec<(Dim, AxisRole)>,
     pub batch: IndexExpr,
@@ -84,17 +85,22 @@ pub(super) struct ConvAxes {
     /// The input channel in its group.
     pub inner: IndexExpr,
     pub spatial: Vec<IndexExpr>,
+    /// The phase of each spatial axis; 0 where there is one.
+    pub phase: Vec<IndexExpr>,
     pub kernel: Vec<IndexExpr>,
+    /// The number of phases of each spatial axis.
+    phases: Vec<i64>,
 }
 
 impl ConvAxes {
-    /// The axes for sizes per group of output and input channels.
+    /// The axes for sizes per group of output and input channels; `spatial` has the sizes of the output's
+    /// spatial axes, each of which has so many `phases`.
     pub fn new(
         batch: &Dim,
         groups: i64,
         columns: &Dim,
         inner: &Dim,
-        spatial: &[Dim],
+        (spatial, phases): (&[Dim], &[i64]),
         kernel: &[Dim],
     ) -> ConvAxes {
         let mut axes = Vec::new();
@@ -104,8 +110,17 @@ impl ConvAxes {
         };
         let batch = axis(batch, AxisRole::Rows);
         let group = (groups > 1).then(|| axis(&Dim::constant(groups), AxisRole::Batch));
+        let phase = phases
+            .iter()
+            .map(|&count| match count {
+                1 => IndexExpr::size(0i64),
+                _ => axis(&Dim::constant(count), AxisRole::Batch),
+            })
+            .collect();
         let column = axis(columns, AxisRole::Columns);
-        let spatial = spatial.iter().map(|size| axis(size, AxisRole::Rows)).collect();
+        let spatial = std::iter::zip(spatial, phases)
+            .map(|(size, &count)| axis(&size.ceil_div(&Dim::constant(count)), AxisRole::Rows))
+            .collect();
         let channel_in_group = axis(inner, AxisRole::Inner);
         let kernel = kernel.iter().map(|size| axis(size, AxisRole::Inner)).collect();
         let in_tensor = |index: &IndexExpr, size: &Dim| match &group {
@@ -120,14 +135,18 @@ impl ConvAxes {
             batch,
             column,
             spatial,
+            phase,
             kernel,
+            phases: phases.to_vec(),
         }
     }
 
     /// The result's index.
     pub fn out(&self) -> Vec<IndexExpr> {
         let mut out = vec![self.batch.clone(), self.out_channel.clone()];
-        out.extend(self.spatial.iter().cloned());
+        for (axis, &phases) in self.phases.iter().enumerate() {
+            out.push(self.spatial[axis].clone().times(phases).plus(self.phase[axis].clone()));
+        }
         out
     }
 }
@@ -141,7 +160,9 @@ fn form(ctx: &OpCtx<'_>) -> ContractionForm {
         .map(|axis| sliding.windows(axis, &sizes[axis], &kernel[axis], false))
         .collect();
     let columns = w.shape[0].floor_div(&Dim::constant(groups));
-    let axes = ConvAxes::new(&x.shape[0], groups, &columns, &w.shape[1], &spatial, kernel);
+    let phases = vec![1; spatial.len()];
+    let spatial = (spatial.as_slice(), phases.as_slice());
+    let axes = ConvAxes::new(&x.shape[0], groups, &columns, &w.shape[1], spatial, kernel);
     let mut lhs = OperandMap {
         index: vec![axes.batch.clone(), axes.channel.clone()],
         guards: Vec::new(),

@@ -76,46 +76,108 @@ fn out_sizes(ctx: &OpCtx<'_>) -> Vec<Dim> {
         .collect()
 }
 
+/// The result's positions `o` along a spatial axis with stride `s` fall into `s` phases `o mod s`, and each
+/// phase meets every `s`-th position of the kernel only (every `s / gcd(s, d)`-th with dilation `d`): a phase
+/// is a dense convolution, so nothing is multiplied by zeros between the elements of the operand.
 fn form(ctx: &OpCtx<'_>) -> ContractionForm {
     let (x, w) = (&ctx.operands[0], &ctx.operands[1]);
     let sliding = Sliding::of(ctx.attrs);
     let groups = ctx.attrs.int("groups");
     let inner = w.shape[0].floor_div(&Dim::constant(groups));
-    let axes = ConvAxes::new(
-        &x.shape[0],
-        groups,
-        &w.shape[1],
-        &inner,
-        &out_sizes(ctx),
-        &w.shape[2..],
-    );
+    let phases: Vec<Phases> =
+        (0..x.rank() - 2).map(|axis| Phases::new(&sliding, axis)).collect();
+    let taps: Vec<Dim> = std::iter::zip(&phases, &w.shape[2..])
+        .map(|(phases, kernel)| kernel.ceil_div(&Dim::constant(phases.tap_stride)))
+        .collect();
+    let (sizes, strides) = (out_sizes(ctx), &sliding.strides);
+    let spatial = (sizes.as_slice(), strides.as_slice());
+    let axes = ConvAxes::new(&x.shape[0], groups, &w.shape[1], &inner, spatial, &taps);
     let mut lhs = OperandMap {
         index: vec![axes.batch.clone(), axes.channel.clone()],
         guards: Vec::new(),
     };
-    for (axis, size) in x.shape[2..].iter().enumerate() {
-        let stride = sliding.strides[axis];
-        let scaled = axes.spatial[axis]
-            .clone()
-            .plus(axes.kernel[axis].clone().times(-sliding.dilations[axis]))
-            .plus(IndexExpr::size(sliding.pads_begin[axis]));
-        if stride > 1 {
-            let divisor = Dim::constant(stride);
-            lhs.guards.push(Guard::Divisible { value: scaled.clone(), divisor });
+    let mut rhs = OperandMap {
+        index: vec![axes.channel.clone(), axes.column.clone()],
+        guards: Vec::new(),
+    };
+    for (axis, phases) in phases.iter().enumerate() {
+        let (size, kernel) = (&x.shape[axis + 2], &w.shape[axis + 2]);
+        let at = phases.at(&axes.spatial[axis], &axes.phase[axis], &axes.kernel[axis]);
+        lhs.guards.extend(at.is_hit);
+        lhs.guards.push(inside(&at.position, size));
+        lhs.index.push(at.position);
+        if kernel.divided_exactly(&Dim::constant(phases.tap_stride)).is_none() {
+            rhs.guards.push(inside(&at.tap, kernel));
         }
-        let index = scaled.floor_div(stride);
-        lhs.guards.push(inside(&index, size));
-        lhs.index.push(index);
+        rhs.index.push(at.tap);
     }
-    let mut weight_index = vec![axes.channel.clone(), axes.column.clone()];
-    weight_index.extend(axes.kernel.iter().cloned());
     ContractionForm {
         lhs,
-        rhs: OperandMap { index: weight_index, guards: Vec::new() },
+        rhs,
         out: axes.out(),
         accumulator: accumulator(x.dtype),
         axes: axes.axes,
     }
+}
+
+/// How a spatial axis falls into phases.
+///
+/// The element at `i`, times the kernel's at `k`, goes to `o = i * s + k * d - p`. With `g = gcd(s, d)`,
+/// only `o` with `o + p` divisible by `g` are met, by `k = t * s / g + first` for `t = 0, 1, ..` with
+/// `first = (o + p) / g * (d / g)^-1 mod s / g`. For `o = q * s + phase` this is at
+/// `i = q + (phase + p - first * d) / s - t * d / g`.
+struct Phases {
+    stride: i64,
+    dilation: i64,
+    pad: i64,
+    /// `g`
+    divisor: i64,
+    /// `s / g`
+    tap_stride: i64,
+    /// The inverse of `d / g` modulo `s / g`.
+    inverse: i64,
+}
+
+/// Where a position of the iteration axes lies.
+struct PhaseIndex {
+    position: IndexExpr,
+    tap: IndexExpr,
+    is_hit: Option<Guard>,
+}
+
+impl Phases {
+    fn new(sliding: &Sliding, axis: usize) -> Phases {
+        let (stride, dilation) = (sliding.strides[axis], sliding.dilations[axis]);
+        let divisor = gcd(stride, dilation);
+        let tap_stride = stride / divisor;
+        let reduced = dilation / divisor;
+        let inverse = (0..tap_stride).find(|n| reduced % tap_stride * n % tap_stride == 1);
+        let pad = sliding.pads_begin[axis];
+        let inverse = inverse.unwrap_or(0);
+        Phases { stride, dilation, pad, divisor, tap_stride, inverse }
+    }
+
+    fn at(&self, quotient: &IndexExpr, phase: &IndexExpr, tap: &IndexExpr) -> PhaseIndex {
+        let shifted = phase.clone().plus(IndexExpr::size(self.pad));
+        let first = shifted
+            .clone()
+            .floor_div(self.divisor)
+            .times(self.inverse)
+            .modulo(self.tap_stride);
+        let offset =
+            shifted.clone().plus(first.clone().times(-self.dilation)).floor_div(self.stride);
+        let back = tap.clone().times(-(self.dilation / self.divisor));
+        let divisor = Dim::constant(self.divisor);
+        PhaseIndex {
+            position: quotient.clone().plus(offset).plus(back),
+            tap: tap.clone().times(self.tap_stride).plus(first),
+            is_hit: (self.divisor > 1).then_some(Guard::Divisible { value: shifted, divisor }),
+        }
+    }
+}
+
+fn gcd(a: i64, b: i64) -> i64 {
+    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 fn eval<T: Element>(ctx: &EvalCtx<'_>, operands: &[&Value<T>]) -> Value<T> {

@@ -185,10 +185,14 @@ impl<'f> Product<'f> {
     pub fn whole<T: Element>(&self, space: &Space<'_, T>) -> Outcome<Value<T>> {
         let mut elements: Vec<Option<Typed<T>>> = vec![None; space.shape.iter().product()];
         for outer in Positions::new(&self.outer) {
-            let sum = self.sum(space, &outer)?;
             let index = self.target(space, &outer)?;
+            let beyond = |(&index, &size): (&i64, &usize)| index >= size as i64;
+            if index.iter().zip(space.shape).any(beyond) {
+                continue;
+            }
             let target = flatten(&index, space.shape)
-                .ok_or_else(|| format!("{index:?} is outside the result"))?;
+                .ok_or_else(|| format!("{index:?} is before the result"))?;
+            let sum = self.sum(space, &outer)?;
             if elements[target].replace(cast(space.result.dtype, sum)?).is_some() {
                 return Err(format!("the result's element {index:?} is given twice"));
             }
