@@ -27,7 +27,7 @@ from . import workload as tables
 from .worker import Order, Reply, serve
 
 #: GPU memory, in bytes, for tasks that are being compiled (inputs and weights only) and checked.
-COMPILE_BYTES = 32e9
+COMPILE_BYTES = 20e9
 CHECK_BYTES = 84e9
 #: What a check takes of memory: the bytes of inputs, weights and outputs times this. The reference's are
 #: twice as large, some intermediates live at once, and results of eager mode and of two bundles are kept.
@@ -173,6 +173,7 @@ class Suite:
         self._hashes: dict[str, str] = {}
         self._compile = _Queue()
         self._check = _Queue()
+        self._retried: set[str] = set()
 
     def run(self) -> None:
         """Does what is left to do within the time budget."""
@@ -245,12 +246,22 @@ class Suite:
         order = reply.order
         if order.verb == "compile" and not reply.poisoned:
             process.holds.add(order.task)
-        if order.verb == "check":
+        if order.verb == "check" and not self._retry(order, reply):
             self._record_check(order, reply)
         if reply.fault:
             self.say(f"{order.verb} {order.task}: {reply.fault}")
         if reply.poisoned:
             self._replace(process)
+
+    def _retry(self, order: Order, reply: Reply) -> bool:
+        """Queues a check again, once, that found too little memory: others took it."""
+        faults = [reply.fault, *(found.get("fault", "") for found in reply.result.values())]
+        lacking = any("out of memory" in text.lower().replace("_", " ") for text in faults)
+        if not lacking or order.task in self._retried:
+            return False
+        self._retried.add(order.task)
+        self._check.waiting.append(order)
+        return True
 
     def _record_check(self, order: Order, reply: Reply) -> None:
         """Keeps what was found. After a crash the tracks that did not cause it are tried again, alone."""

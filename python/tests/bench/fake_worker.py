@@ -11,7 +11,9 @@ NAMES = ("eager", "compile", "fornax-A", "fornax-B")
 def serve(connection):
     connection.send("ready")
     while (order := connection.recv()) is not None:
-        connection.send(Reply(order, ANSWERS[order.verb](order), seconds=0.1))
+        fault = "CUDA out of memory" if order.verb == "check" and "L1/25" in order.task else ""
+        result = {} if fault else ANSWERS[order.verb](order)
+        connection.send(Reply(order, result, fault, seconds=0.1))
 
 
 def compile_task(order):

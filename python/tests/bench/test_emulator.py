@@ -64,3 +64,53 @@ def test_what_does_not_go_together_is_refused(program, tmp_path, capsys):
     model, bundle = compile_model(program, tmp_path, "Add")
     assert cli.main([model, "--bundle", bundle, "--against", "eager", "--device", "emulator"]) == 2
     assert "onnxruntime" in capsys.readouterr().err
+
+
+MODULE = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.layer = torch.nn.Linear(features, 3)
+
+    def forward(self, x):
+        return torch.relu(self.layer(x))
+
+def get_inputs():
+    return [torch.randn(4, 8)]
+
+def get_init_inputs():
+    return [8]
+"""
+
+
+def test_a_python_file_is_exported_compiled_and_compared_with_eager(
+    program, tmp_path, capsys, monkeypatch
+):
+    pytest.importorskip("onnxscript", reason="torch's exporter needs onnxscript")
+    monkeypatch.setenv("FORNAX", str(program))
+    path = tmp_path / "task.py"
+    path.write_text(MODULE)
+    options = [
+        "--against",
+        "eager",
+        "--device",
+        "emulator",
+        "--precision",
+        "fp32",
+        "--budget-s",
+        "0",
+    ]
+    status = cli.main([str(path), *options])
+    said = capsys.readouterr()
+    assert status == 0, said.err
+    assert "task, track B: correct" in said.out
+    assert {"fornax", "eager"} <= {line.split()[0] for line in said.out.splitlines() if line}
+
+
+def test_a_python_file_without_a_model_is_refused(tmp_path, capsys):
+    path = tmp_path / "task.py"
+    path.write_text("def get_inputs(): return []")
+    assert cli.main([str(path), "--device", "emulator"]) == 2
+    assert "it must define Model, get_inputs() and get_init_inputs()" in capsys.readouterr().err
