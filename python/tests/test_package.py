@@ -31,6 +31,12 @@ def test_the_backend_is_registered():
     assert [point.value for point in points] == ["fornax._dynamo:backend"]
 
 
+def test_the_compiler_has_the_version_of_the_runtime():
+    wanted = [text for text in importlib.metadata.requires("fornax") if "fornax-compiler" in text]
+    assert len(wanted) == 1
+    assert f"fornax-compiler=={importlib.metadata.version('fornax')}" in wanted[0].replace(" ", "")
+
+
 def test_the_extension_links_libc_alone():
     needed = subprocess.run(
         ["ldd", _native.__file__], capture_output=True, text=True, check=True
