@@ -152,6 +152,7 @@ mod passes {
     use fornax_ir::interp::{Interpreter, Value};
     use fornax_ir::text::print_plan;
     use fornax_ir::verify::verify_plan;
+    use fornax_passes::egraph::{Rewrites, optimize};
     use fornax_tests::regions;
 
     proptest! {
@@ -169,6 +170,44 @@ mod passes {
             match parse_plan(&text) {
                 Ok(read) => prop_assert_eq!(print_plan(&read), text),
                 Err(errors) => return Err(TestCaseError::fail(format!("{errors}\n{text}"))),
+            }
+        }
+
+        /// Rules that keep every bit do, up to how constants are rounded when they are folded.
+        #[test]
+        fn rewriting_keeps_the_values(numbers in numbers(30), seed in any::<u32>()) {
+            let Ok(graph) = fornax_passes::canonicalize(random::graph(&numbers)) else {
+                return Ok(());
+            };
+            let optimized = optimize(&graph, Rewrites::Bitwise)
+                .map_err(|e| TestCaseError::fail(e.to_string()))?;
+            prop_assert_eq!(verify(&optimized.graph), []);
+            let again = optimize(&graph, Rewrites::Bitwise).map(|again| print_graph(&again.graph));
+            prop_assert_eq!(print_graph(&optimized.graph), again.unwrap_or_default());
+            let seed = [seed];
+            let mut choices = Choices::new(&seed);
+            choices.next_step();
+            let dims = random::dims(&mut choices);
+            let types = graph.inputs().iter().map(|&id| graph.ty(id));
+            let inputs: Vec<Value<f32>> =
+                types.map(|ty| in_f32(random::value(ty, &dims, &mut choices))).collect();
+            let mut weights = BTreeMap::new();
+            for id in graph.nodes() {
+                if graph.node(id).op.name() == "weight" {
+                    let name = graph.input_name(id).to_owned();
+                    let known = graph.weights().get(&name).map(Value::from_tensor);
+                    let random = || in_f32(random::value(graph.ty(id), &dims, &mut choices));
+                    weights.insert(name, known.unwrap_or_else(random));
+                }
+            }
+            let run = |graph: &Graph| {
+                Interpreter::from_values(graph, inputs.clone(), weights.clone(), dims.clone())
+                    .and_then(|interpreter| interpreter.outputs())
+            };
+            if let (Ok(expected), Ok(actual)) = (run(&graph), run(&optimized.graph)) {
+                for (expected, actual) in expected.iter().zip(&actual) {
+                    prop_assert!(are_close(expected, actual), "{}\n{}", graph, optimized.graph);
+                }
             }
         }
 
@@ -207,6 +246,27 @@ mod passes {
                 (Err(_), Err(_)) => {}
                 (expected, actual) => prop_assert!(false, "{expected:?}\n{actual:?}\n{graph}"),
             }
+        }
+    }
+
+    fn in_f32(value: Value<f64>) -> Value<f32> {
+        match value {
+            Value::Float(array) => Value::Float(array.map(|x| x as f32)),
+            Value::Int(array) => Value::Int(array),
+        }
+    }
+
+    /// Whether values are the same but for rounding to half precision.
+    fn are_close(expected: &Value<f32>, actual: &Value<f32>) -> bool {
+        let close = |(x, y): (&f32, &f32)| {
+            x.to_bits() == y.to_bits()
+                || (x.is_nan() && y.is_nan())
+                || (x - y).abs() <= 1e-2 * x.abs()
+        };
+        match (expected, actual) {
+            (Value::Float(x), Value::Float(y)) => x.data.iter().zip(&y.data).all(close),
+            (Value::Int(x), Value::Int(y)) => x == y,
+            _ => false,
         }
     }
 

@@ -11,15 +11,19 @@ use fornax_codegen::{LoweredRegion, PtxModule, Target, kernel};
 use fornax_ir::op::OpClass;
 use fornax_ir::plan::{self, MemoryPlan, Phase, Plan, ValueRef};
 use fornax_ir::{Graph, Tensor, Type};
+use fornax_passes::egraph::Optimized;
 use fornax_passes::memory::direct_outputs;
 
+use crate::ledger::Ledger;
 use crate::{CompileOptions, Error, WeightsMode};
 
 /// What a bundle is assembled from.
 pub(crate) struct Assembly<'a> {
     /// The imported graph.
     pub graph: &'a Graph,
-    /// Its fused form.
+    /// Its rewritten form.
+    pub optimized: &'a Optimized,
+    /// The fused form of that.
     pub plan: &'a Plan,
     /// The regions' launch groups.
     pub lowered: &'a [LoweredRegion],
@@ -57,6 +61,9 @@ pub(crate) fn assemble(
     parts.ptx = ptx;
     parts.weights = weights.embedded;
     parts.plan = Some(assembly.plan.to_string());
+    let target = &parts.manifest.targets[0];
+    let ledger = Ledger::record(options.rewrites, assembly.optimized, assembly.plan, target);
+    parts.ledger = Some(ledger.to_json());
     Ok(parts)
 }
 

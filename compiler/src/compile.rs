@@ -9,6 +9,7 @@ use fornax_codegen::{LoweredRegion, PtxModule, Target, emit_ptx, lower};
 use fornax_ir::plan::{MemoryPlan, Plan};
 use fornax_ir::verify::{verify, verify_plan};
 use fornax_ir::{Diagnostic, Graph, SourceMap, Type};
+use fornax_passes::egraph::{Optimized, optimize};
 use fornax_passes::{PassError, canonicalize, fuse, memory};
 use rayon::prelude::*;
 
@@ -22,6 +23,8 @@ pub enum Stage {
     Import,
     /// The graph in primitive ops.
     Canonical,
+    /// The cheapest equal graph.
+    Optimized,
     /// The plan of fused regions.
     Fused,
     /// Kernel IR.
@@ -32,14 +35,21 @@ pub enum Stage {
 
 impl Stage {
     /// All stages in order.
-    pub const ALL: [Stage; 5] =
-        [Stage::Import, Stage::Canonical, Stage::Fused, Stage::Kernels, Stage::Ptx];
+    pub const ALL: [Stage; 6] = [
+        Stage::Import,
+        Stage::Canonical,
+        Stage::Optimized,
+        Stage::Fused,
+        Stage::Kernels,
+        Stage::Ptx,
+    ];
 
     /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Stage::Import => "import",
             Stage::Canonical => "canonical",
+            Stage::Optimized => "optimized",
             Stage::Fused => "fused",
             Stage::Kernels => "kernels",
             Stage::Ptx => "ptx",
@@ -57,6 +67,10 @@ pub struct Compiled {
     pub parts: BundleParts,
     /// The plan it was made from.
     pub plan: Plan,
+    /// What the algebra phase found.
+    pub optimized: Optimized,
+    /// How long it took.
+    pub optimize_seconds: f64,
     /// Nodes after canonicalisation, without sources: the kernels an unfused run would take.
     pub ops: usize,
 }
@@ -104,7 +118,14 @@ pub fn compile_graph(
     check(options, "canonicalisation", &graph.sources, || verify(&canonical))?;
     observer(Stage::Canonical, &graph.name, &|| canonical.to_string());
 
-    let plan = fuse(&canonical).map_err(|error| pass_error(error, &graph))?;
+    let started = std::time::Instant::now();
+    let optimized =
+        optimize(&canonical, options.rewrites).map_err(|error| pass_error(error, &graph))?;
+    let optimize_seconds = started.elapsed().as_secs_f64();
+    check(options, "algebra", &graph.sources, || verify(&optimized.graph))?;
+    observer(Stage::Optimized, &graph.name, &|| optimized.graph.to_string());
+
+    let plan = fuse(&optimized.graph).map_err(|error| pass_error(error, &graph))?;
     check(options, "fusion", &graph.sources, || verify_plan(&plan))?;
     observer(Stage::Fused, &graph.name, &|| plan.to_string());
 
@@ -122,9 +143,15 @@ pub fn compile_graph(
         observer(Stage::Ptx, &kernel.name, &|| module.text.clone());
     }
     let ops = count_ops(&canonical);
-    let assembly = Assembly { graph: &graph, plan: &plan, lowered: &lowered, memory: &memory };
+    let assembly = Assembly {
+        graph: &graph,
+        optimized: &optimized,
+        plan: &plan,
+        lowered: &lowered,
+        memory: &memory,
+    };
     let parts = assemble(&assembly, &targets, &modules, options)?;
-    Ok(Compiled { parts, plan, ops })
+    Ok(Compiled { parts, plan, optimized, optimize_seconds, ops })
 }
 
 fn targets(options: &CompileOptions) -> Result<Vec<Target>, Error> {
@@ -262,6 +289,11 @@ pub fn run_pass(path: &Path, text: &str, pass: &str) -> Result<String, Error> {
     match pass {
         "verify" => Ok(String::new()),
         "canonicalize" => Ok(canonical()?.to_string()),
+        "optimize" => {
+            let optimized = optimize(&canonical()?, CompileOptions::default().rewrites);
+            let optimized = optimized.map_err(|error| pass_error(error, &graph))?;
+            Ok(optimized.graph.to_string())
+        }
         "fuse" => Ok(plan()?.to_string()),
         "kernels" => {
             let lowered = lower_regions(&plan()?)?;
@@ -270,7 +302,7 @@ pub fn run_pass(path: &Path, text: &str, pass: &str) -> Result<String, Error> {
         }
         other => Err(Error::Option {
             option: format!("--pass {other}"),
-            reason: "use one of: verify, canonicalize, fuse, kernels".to_owned(),
+            reason: "use one of: verify, canonicalize, optimize, fuse, kernels".to_owned(),
         }),
     }
 }

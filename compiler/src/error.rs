@@ -39,6 +39,9 @@ pub enum Error {
         /// What the parser says.
         reason: String,
     },
+    /// A bundle lacks what an explanation is made from, or it does not parse.
+    #[error("{0}")]
+    Ledger(String),
     /// The device cannot be used, or a run on it failed.
     #[error(transparent)]
     Runtime(#[from] fornax_runtime::Error),

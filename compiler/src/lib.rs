@@ -9,7 +9,9 @@ mod assemble;
 #[cfg(feature = "llvm")]
 mod compile;
 mod error;
+mod explain;
 mod inspect;
+mod ledger;
 mod load;
 #[cfg(feature = "llvm")]
 mod options;
@@ -20,7 +22,9 @@ pub mod validate;
 #[cfg(feature = "llvm")]
 pub use compile::{Compiled, Observer, Stage, compile, compile_graph, run_pass};
 pub use error::Error;
+pub use explain::{diff, explain, why_not};
 pub use inspect::{Parts as InspectParts, inspect};
+pub use ledger::{Ledger, OpEntry, RegionEntry, RuleUse};
 pub use load::Loaded;
 #[cfg(feature = "llvm")]
 pub use options::{CompileOptions, Precision, Rewrites, WeightsMode};

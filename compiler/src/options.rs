@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use fornax_models::ImportOptions;
+pub use fornax_passes::egraph::Rewrites;
 
 /// What the arithmetic of contractions may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -13,16 +14,6 @@ pub enum Precision {
     /// As accurate as `f32`; the same as [`Precision::Ieee`] so far.
     #[default]
     Fp32,
-}
-
-/// Which rewrites may be used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Rewrites {
-    /// Same bits for every input.
-    Bitwise,
-    /// Equal over the real numbers.
-    #[default]
-    Real,
 }
 
 /// Where the weights go.
@@ -91,5 +82,4 @@ macro_rules! named_values {
     };
 }
 named_values!(Precision { "ieee" => Ieee, "fp32" => Fp32 } refused { "tf32", "bf16", "fp16", "torch" });
-named_values!(Rewrites { "bitwise" => Bitwise, "real" => Real } refused { "approx" });
 named_values!(WeightsMode { "embed" => Embed, "external" => External, "present" => Present } refused {});

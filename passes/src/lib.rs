@@ -1,19 +1,22 @@
 //! Passes: from an imported graph to a plan of fused regions.
 //!
-//! [`canonicalize`] rewrites a graph to primitive ops, [`fuse`] groups them into the regions of a plan
-//! and gives each a schedule, [`memory::plan`] says where the values between regions lie.
+//! [`canonicalize`] rewrites a graph to primitive ops, [`egraph::optimize`] finds the cheapest graph that
+//! the [`rules`] prove equal, [`fuse`] groups its nodes into the regions of a plan and gives each a
+//! schedule, [`memory::plan`] says where the values between regions lie.
 
 mod canonicalize;
+pub mod egraph;
 mod fuse;
 pub mod memory;
+pub mod rules;
 mod schedule;
 
 pub use canonicalize::canonicalize;
 pub use fuse::fuse;
 
-use fornax_ir::Diagnostic;
 use fornax_ir::interp::InterpError;
 use fornax_ir::plan::Rejection;
+use fornax_ir::{Diagnostic, Type};
 
 /// Why a pass gave up.
 #[derive(Debug, thiserror::Error)]
@@ -33,5 +36,15 @@ pub enum PassError {
         region: String,
         /// What forbids it.
         rejection: Rejection,
+    },
+    /// A rule equates values of different types (our bug).
+    #[error("rule `{rule}` equates {left} and {right}")]
+    Rule {
+        /// The rule's name.
+        rule: &'static str,
+        /// The type of the matched value.
+        left: Type,
+        /// The type of what it should equal.
+        right: Type,
     },
 }

@@ -1,5 +1,6 @@
 //! `fornax compile`
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
@@ -24,7 +25,7 @@ pub(crate) struct Args {
     /// Arithmetic of contractions: ieee, or fp32 (the same so far)
     #[arg(long, default_value = "fp32")]
     precision: String,
-    /// Rewrites allowed: bitwise (same bits) or real (equal over the real numbers)
+    /// Rewrites allowed: bitwise (same bits), real (equal over the real numbers) or approx
     #[arg(long, default_value = "real")]
     rewrites: String,
     /// Give a symbolic dimension a size, as in batch=8 (repeatable)
@@ -40,12 +41,15 @@ pub(crate) struct Args {
     /// Assembled code beside PTX: never (`require` is not supported yet)
     #[arg(long, default_value = "never")]
     sass: String,
-    /// Print a stage's result instead: import, canonical, fused, kernels, ptx
+    /// Print a stage's result instead: import, canonical, optimized, fused, kernels, ptx
     #[arg(long, value_name = "STAGE")]
     emit: Option<String>,
     /// Check each stage's result with its verifier
     #[arg(long)]
     verify: bool,
+    /// Print what was rewritten and fused
+    #[arg(long)]
+    report: bool,
     /// Print a report as JSON
     #[arg(long)]
     json: bool,
@@ -59,10 +63,37 @@ struct Report {
     ops: usize,
     regions: usize,
     kernels: usize,
+    rewriting: Rewriting,
     scratch_bytes: Dim,
     prepared_bytes: Dim,
     targets: Vec<String>,
     seconds: f64,
+}
+
+/// What the algebra phase did.
+#[derive(Debug, Serialize)]
+struct Rewriting {
+    /// The class of rules that were allowed.
+    rewrites: String,
+    /// How often each rule found something new.
+    fired: BTreeMap<&'static str, usize>,
+    /// The nodes of the result that each rule made.
+    used: BTreeMap<&'static str, usize>,
+    e_nodes: usize,
+    e_classes: usize,
+    phases: Vec<PhaseReport>,
+    /// Estimated before and after, in microseconds.
+    cost_before_us: f64,
+    cost_after_us: f64,
+    seconds: f64,
+}
+
+/// A phase of saturation.
+#[derive(Debug, Serialize)]
+struct PhaseReport {
+    phase: String,
+    rounds: usize,
+    stop: String,
 }
 
 pub(crate) fn run(args: Args) -> Result<Verdict, Error> {
@@ -84,6 +115,9 @@ pub(crate) fn run(args: Args) -> Result<Verdict, Error> {
     if args.json {
         print_json(&report);
     } else if emit.is_none() {
+        if args.report {
+            print_rewriting(&report.rewriting);
+        }
         println!(
             "{}: {} ops in {} kernels ({} regions), {:.2} s",
             report.bundle.display(),
@@ -94,6 +128,53 @@ pub(crate) fn run(args: Args) -> Result<Verdict, Error> {
         );
     }
     Ok(Verdict::Good)
+}
+
+fn rewriting(compiled: &Compiled, rewrites: &str) -> Rewriting {
+    let optimized = &compiled.optimized;
+    let saturation = &optimized.saturation;
+    let mut used = BTreeMap::new();
+    for applied in optimized.applied.values() {
+        *used.entry(applied.rule).or_insert(0) += 1;
+    }
+    Rewriting {
+        rewrites: rewrites.to_owned(),
+        fired: saturation.fired.clone(),
+        used,
+        e_nodes: saturation.nodes,
+        e_classes: saturation.classes,
+        phases: saturation
+            .phases
+            .iter()
+            .map(|(phase, rounds, stop)| PhaseReport {
+                phase: phase.to_string(),
+                rounds: *rounds,
+                stop: stop.to_string(),
+            })
+            .collect(),
+        cost_before_us: optimized.cost_before / 1e3,
+        cost_after_us: optimized.cost_after / 1e3,
+        seconds: compiled.optimize_seconds,
+    }
+}
+
+fn print_rewriting(report: &Rewriting) {
+    println!(
+        "rewriting ({}): {} e-nodes in {} e-classes, {:.2} s",
+        report.rewrites, report.e_nodes, report.e_classes, report.seconds
+    );
+    for phase in &report.phases {
+        println!("  {:<10} {} rounds, {}", phase.phase, phase.rounds, phase.stop);
+    }
+    println!("  {:<32} {:>7} {:>7}", "rule", "fired", "kept");
+    for (rule, fired) in &report.fired {
+        let used = report.used.get(rule).copied().unwrap_or(0);
+        println!("  {rule:<32} {fired:>7} {used:>7}");
+    }
+    println!(
+        "  estimated {:.1} us before, {:.1} us after",
+        report.cost_before_us, report.cost_after_us
+    );
 }
 
 fn options(args: &Args) -> Result<CompileOptions, Error> {
@@ -144,6 +225,7 @@ fn report(args: &Args, compiled: &Compiled, seconds: f64) -> Report {
         ops: compiled.ops,
         regions: plan.regions.len(),
         kernels: plan.kernels.len(),
+        rewriting: rewriting(compiled, &args.rewrites),
         scratch_bytes: plan.scratch_bytes.clone(),
         prepared_bytes: plan.prepared_bytes.clone(),
         targets: args.target.clone(),

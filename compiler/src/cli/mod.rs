@@ -7,12 +7,15 @@
 mod bench;
 #[cfg(feature = "llvm")]
 mod compile;
+mod explain;
 mod inspect;
 mod ops;
 #[cfg(feature = "llvm")]
 mod opt;
 mod profile;
 mod progress;
+#[cfg(feature = "llvm")]
+mod rules;
 mod run;
 mod validate;
 
@@ -45,12 +48,19 @@ enum Command {
     Validate(validate::Args),
     /// Show what is in a bundle: regions, kernels, buffers
     Inspect(inspect::Args),
+    /// Say where a node of the model is computed, and why
+    Explain(explain::Args),
+    /// Compare the decisions in two bundles
+    Diff(explain::DiffArgs),
     /// Time each kernel of a bundle on a GPU
     Profile(profile::Args),
     /// Compare with torch, in one process and in turn; needs Python, torch and the package fornax
     Bench(bench::Args),
     /// List the operators of the graph IR
     Ops(ops::Args),
+    /// List the rewrite rules, or hold them to what they claim
+    #[cfg(feature = "llvm")]
+    Rules(rules::Args),
 }
 
 /// How a command ended that could do its work.
@@ -74,9 +84,13 @@ pub(crate) fn run() -> ExitCode {
         Command::Run(args) => run::run(args),
         Command::Validate(args) => validate::run(args),
         Command::Inspect(args) => inspect::run(args),
+        Command::Explain(args) => explain::run(args),
+        Command::Diff(args) => explain::run_diff(args),
         Command::Profile(args) => profile::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Ops(args) => ops::run(args),
+        #[cfg(feature = "llvm")]
+        Command::Rules(args) => rules::run(args),
     };
     match result {
         Ok(Verdict::Good) => ExitCode::SUCCESS,

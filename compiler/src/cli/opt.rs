@@ -12,7 +12,7 @@ use super::Verdict;
 pub(crate) struct Args {
     /// The graph (.gir)
     file: PathBuf,
-    /// The pass: verify, canonicalize, fuse or kernels
+    /// The pass: verify, canonicalize, optimize, fuse or kernels
     #[arg(long)]
     pass: String,
 }

@@ -38,6 +38,9 @@ pub const KINDS: &[Kind] = &[
     Kind { name: "run", extensions: &["gir"], run: run::run },
     #[cfg(feature = "passes")]
     Kind { name: "canonicalize", extensions: &["gir"], run: canonicalize },
+    // The cheapest graph that equals the canonical one, and the rules that led to it.
+    #[cfg(feature = "passes")]
+    Kind { name: "optimize", extensions: &["gir"], run: optimize },
     #[cfg(feature = "passes")]
     Kind { name: "fuse", extensions: &["gir"], run: fuse },
     // Lowers a plan's regions, or those of a graph's fused plan, to kernel IR.
@@ -150,6 +153,24 @@ fn canonicalize(case: &Case) -> Result<String, String> {
         }
         Err(error) => case.with_output(&error.to_string()),
     })
+}
+
+#[cfg(feature = "passes")]
+fn optimize(case: &Case) -> Result<String, String> {
+    use fornax_passes::egraph::{Rewrites, Stop};
+
+    let graph =
+        fornax_passes::canonicalize(sound_graph(case)?).map_err(|error| error.to_string())?;
+    let optimized = fornax_passes::egraph::optimize(&graph, Rewrites::Real)
+        .map_err(|error| error.to_string())?;
+    sound("the output", &verify::verify(&optimized.graph))?;
+    if optimized.saturation.phases.iter().any(|(_, _, stop)| *stop == Stop::Nodes) {
+        return Err("the e-graph reached its node limit".to_owned());
+    }
+    let rules: std::collections::BTreeSet<&str> =
+        optimized.applied.values().map(|applied| applied.rule).collect();
+    let rules: Vec<&str> = rules.into_iter().collect();
+    Ok(case.with_output(&format!("{}rules: {}\n", optimized.graph, rules.join(", "))))
 }
 
 #[cfg(feature = "passes")]

@@ -30,6 +30,8 @@ const EVALUATORS: &[(&str, Evaluator)] = &[
     #[cfg(feature = "passes")]
     ("the interpreter after canonicalisation", canonicalized),
     #[cfg(feature = "passes")]
+    ("the interpreter after rewriting", optimized),
+    #[cfg(feature = "passes")]
     ("the interpreter on the fused plan", fused),
     #[cfg(feature = "llvm")]
     ("the compiled bundle on the emulator", emulated),
@@ -159,6 +161,16 @@ fn canonicalized(
     interpreted(&graph, inputs, weights)
 }
 
+/// Rewrites by rules that keep every bit.
+#[cfg(feature = "passes")]
+fn optimized(graph: &Graph, inputs: &[Tensor], weights: &Weights) -> Result<Vec<Tensor>, String> {
+    use fornax_passes::egraph::{Rewrites, optimize};
+
+    let graph = fornax_passes::canonicalize(graph.clone()).map_err(|error| error.to_string())?;
+    let optimized = optimize(&graph, Rewrites::Bitwise).map_err(|error| error.to_string())?;
+    interpreted(&optimized.graph, inputs, weights)
+}
+
 /// Evaluates region by region, rounding what is stored.
 #[cfg(feature = "passes")]
 fn fused(graph: &Graph, inputs: &[Tensor], weights: &Weights) -> Result<Vec<Tensor>, String> {
@@ -176,15 +188,20 @@ fn fused(graph: &Graph, inputs: &[Tensor], weights: &Weights) -> Result<Vec<Tens
     Ok(values.map_err(text)?.iter().zip(dtypes).map(|(value, ty)| value.to_tensor(ty)).collect())
 }
 
-/// Compiles, writes the bundle and reads it back, loads and runs it.
+/// Compiles, writes the bundle and reads it back, loads and runs it. The values are exact ones, so only
+/// rewrites that keep every bit are allowed.
 #[cfg(feature = "llvm")]
 fn emulated(graph: &Graph, inputs: &[Tensor], weights: &Weights) -> Result<Vec<Tensor>, String> {
     use fornax_bundle::Bundle;
-    use fornax_compiler::{CompileOptions, WeightsMode, compile_graph};
+    use fornax_compiler::{CompileOptions, Rewrites, WeightsMode, compile_graph};
     use fornax_runtime::{LoadOptions, LoadedBundle, open_device};
 
-    let options =
-        CompileOptions { weights: WeightsMode::External, verify: true, ..Default::default() };
+    let options = CompileOptions {
+        weights: WeightsMode::External,
+        rewrites: Rewrites::Bitwise,
+        verify: true,
+        ..Default::default()
+    };
     let compiled = compile_graph(graph.clone(), &options, &mut |_, _, _| {})
         .map_err(|error| error.to_string())?;
     let bytes = compiled.parts.to_bytes().map_err(|error| error.to_string())?;
