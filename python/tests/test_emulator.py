@@ -5,7 +5,7 @@ import threading
 
 import numpy as np
 import pytest
-from conftest import assert_close, numbers, reference
+from zoo import assert_close, numbers, reference
 
 import fornax
 

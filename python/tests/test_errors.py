@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import numbers
+from zoo import numbers
 
 import fornax
 

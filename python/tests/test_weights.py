@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from conftest import assert_close, numbers, reference, zoo_weights
+from zoo import assert_close, numbers, reference, zoo_weights
 
 import fornax
 
