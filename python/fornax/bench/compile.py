@@ -106,16 +106,9 @@ def compile_one(
     if not model.exists():
         reason = not_exported(task) or f"{model} does not exist: export it first"
         return CompileRow(task, "failed", precision=precision, error=reason)
-    command = [
-        str(program.resolve()),
-        "compile",
-        str(model),
-        "-o",
-        str(bundle),
-        "--weights",
-        "external",
-    ]
-    command += ["--target", TARGET, "--precision", precision, "--json"]
+    command = [str(program.resolve()), "compile", str(model), "-o", str(bundle), "--json"]
+    # Constants that the export holds are no weights of the module: nobody could give them at load.
+    command += ["--weights", "present", "--target", TARGET, "--precision", precision]
     started = time.monotonic()
     with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
         child = subprocess.Popen(command, stdout=stdout, stderr=stderr)

@@ -146,6 +146,7 @@ def test_track_b_allows_half_more_than_eagers_error_and_an_ulp():
 
 
 PROGRAM = """#!/bin/sh
+case "$*" in *"--weights present"*"--precision fp32"*) ;; *) exit 3 ;; esac
 case "$2" in
   *19_ReLU*) echo bytes > "$4"; echo '{"kernels": 3}' ;;
   *20_*) echo 'error[onnx]: node "a" number 17 is wrong' >&2; exit 2 ;;
