@@ -122,12 +122,20 @@ def _row(
         row.note = _joined(checks[-1]["fault"], row.note)
         return row
     subject = f"fornax-{track.name}"
-    ours = [r for r in timed if subject in r.get("times", {}) or r.get("fault")]
+    same = [r for r in timed if _bundle(r, track) == _bundle(checks[-1], track)]
+    ours = [r for r in same if subject in r.get("times", {}) or r.get("fault")]
     if not ours:
         row.note = _joined("not timed", row.note)
         return row
-    _fill_ours(row, _main(ours), track)
+    main = _main(ours)
+    _fill_torch_times(row, [main])
+    _fill_ours(row, main, track)
     return row
+
+
+def _bundle(record: dict[str, Any], track: Track) -> str | None:
+    """The hash of the bundle that a record is about."""
+    return record["bundles"].get(track.name)
 
 
 def _status(fault: str) -> str:
@@ -149,7 +157,8 @@ def _fill_torch_times(row: Row, timed: list[dict[str, Any]]) -> None:
             if mode in record.get("times", {}):
                 setattr(row, column, _text(record["times"][mode]["cold"]["median"]))
         for mode, fault in record.get("faults", {}).items():
-            row.note = _joined(row.note, f"{mode}: {fault}")
+            remark = f"{mode}: {fault}"
+            row.note = row.note if remark in row.note else _joined(row.note, remark)
 
 
 def _fill_check(row: Row, check: dict[str, Any]) -> None:

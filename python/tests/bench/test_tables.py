@@ -103,6 +103,17 @@ def test_a_wrong_task_keeps_the_baselines_and_gets_no_time(tmp_path):
     assert (row.status, row.ours_ms, row.eager_ms) == ("wrong", "", "3.2")
 
 
+def test_times_of_an_earlier_bundle_do_not_count(tmp_path):
+    row = table(tmp_path, timed(3.0), {**RIGHT, "bundles": {"B": "another"}})[RELU]
+    assert (row.status, row.ours_ms, row.eager_ms, row.note) == ("not run", "", "3.2", "not timed")
+
+
+def test_torch_is_compared_as_it_was_in_the_same_run(tmp_path):
+    alone = record("time", fault="", times={"eager": sample(2.9), "max-autotune": sample(2.8)})
+    row = table(tmp_path, RIGHT, timed(3.0), {**alone, "bundles": {"B": "other"}})[RELU]
+    assert (row.eager_ms, row.max_autotune_ms) == ("3.2", "2.8")
+
+
 def test_what_turns_wrong_during_the_timing_is_wrong(tmp_path):
     turned = timed(3.0)
     turned["after"]["B"]["fault"] = "error 1 in the norm"
