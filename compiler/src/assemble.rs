@@ -309,6 +309,7 @@ fn region_record(plan: &Plan, index: usize, region: &plan::Region, buffers: &Buf
         name: region.name.clone(),
         class: region.class().to_owned(),
         schedule: region.schedule.to_string(),
+        precision: region.precision,
         ops: body
             .in_order()
             .into_iter()

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use fornax_bundle::BundleParts;
+use fornax_bundle::{BundleParts, PrecisionPolicy};
 use fornax_codegen::kernel::{Kernel, verify as verify_kernel};
 use fornax_codegen::{LoweredRegion, PtxModule, Target, emit_ptx, lower};
 use fornax_ir::plan::{MemoryPlan, Plan};
@@ -125,7 +125,8 @@ pub fn compile_graph(
     check(options, "algebra", &graph.sources, || verify(&optimized.graph))?;
     observer(Stage::Optimized, &graph.name, &|| optimized.graph.to_string());
 
-    let plan = fuse(&optimized.graph).map_err(|error| pass_error(error, &graph))?;
+    let plan = fuse(&optimized.graph, options.precision)
+        .map_err(|error| pass_error(error, &graph))?;
     check(options, "fusion", &graph.sources, || verify_plan(&plan))?;
     observer(Stage::Fused, &graph.name, &|| plan.to_string());
 
@@ -285,7 +286,10 @@ pub fn run_pass(path: &Path, text: &str, pass: &str) -> Result<String, Error> {
         return Err(Error::Pass(faults.join("\n")));
     }
     let canonical = || canonicalize(graph.clone()).map_err(|error| pass_error(error, &graph));
-    let plan = || canonical().and_then(|it| fuse(&it).map_err(|error| pass_error(error, &graph)));
+    let plan = || {
+        let canonical = canonical()?;
+        fuse(&canonical, PrecisionPolicy::default()).map_err(|error| pass_error(error, &graph))
+    };
     match pass {
         "verify" => Ok(String::new()),
         "canonicalize" => Ok(canonical()?.to_string()),

@@ -107,8 +107,14 @@ fn describe_step(plan: &TargetPlan, phase: &str, step: &Step, parts: Parts, text
             let region = &plan.regions[kernel.region];
             let _ = writeln!(
                 text,
-                "  {phase:<8} {:<5} {:<12} {}",
-                region.name, region.class, region.schedule
+                "  {phase:<8} {:<5} {:<12} {}{}",
+                region.name,
+                region.class,
+                region.schedule,
+                match region.precision {
+                    Precision::Ieee => String::new(),
+                    other => format!(", {other}"),
+                }
             );
             for op in &region.ops {
                 let _ = writeln!(text, "             {:<16} {}", op.op, op.origins.join(", "));

@@ -23,9 +23,10 @@ pub mod validate;
 pub use compile::{Compiled, Observer, Stage, compile, compile_graph, run_pass};
 pub use error::Error;
 pub use explain::{diff, explain, why_not};
+#[cfg(feature = "llvm")]
+pub use fornax_bundle::PrecisionPolicy;
 pub use inspect::{Parts as InspectParts, inspect};
 pub use ledger::{Ledger, OpEntry, RegionEntry, RuleUse};
 pub use load::Loaded;
-#[cfg(feature = "llvm")]
-pub use options::{CompileOptions, Precision, Rewrites, WeightsMode};
+pub use options::{CompileOptions, Rewrites, WeightsMode};
 pub use sizes::{parse_dims, parse_shapes};

@@ -3,18 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+use fornax_bundle::PrecisionPolicy;
 use fornax_models::ImportOptions;
 pub use fornax_passes::egraph::Rewrites;
-
-/// What the arithmetic of contractions may do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Precision {
-    /// Fused multiply-adds in the model's own element types.
-    Ieee,
-    /// As accurate as `f32`; the same as [`Precision::Ieee`] so far.
-    #[default]
-    Fp32,
-}
 
 /// Where the weights go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -36,8 +27,8 @@ pub struct CompileOptions {
     pub import: ImportOptions,
     /// Targets, best first.
     pub targets: Vec<String>,
-    /// Precision policy.
-    pub precision: Precision,
+    /// How accurately contractions multiply.
+    pub precision: PrecisionPolicy,
     /// Rewrites allowed.
     pub rewrites: Rewrites,
     /// Where the weights go.
@@ -51,7 +42,7 @@ impl Default for CompileOptions {
         CompileOptions {
             import: ImportOptions::default(),
             targets: vec!["sm_90a".to_owned(), "sm_80".to_owned()],
-            precision: Precision::default(),
+            precision: PrecisionPolicy::default(),
             rewrites: Rewrites::default(),
             weights: WeightsMode::default(),
             verify: cfg!(debug_assertions),
@@ -81,5 +72,4 @@ macro_rules! named_values {
         }
     };
 }
-named_values!(Precision { "ieee" => Ieee, "fp32" => Fp32 } refused { "tf32", "bf16", "fp16", "torch" });
 named_values!(WeightsMode { "embed" => Embed, "external" => External, "present" => Present } refused {});

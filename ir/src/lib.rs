@@ -19,7 +19,7 @@ pub mod verify;
 
 pub use attr::{AttrKind, AttrValue, Attrs, Float};
 pub use diag::Diagnostic;
-pub use fornax_bundle::{DType, Dim, DimRange, Dims, Symbol, Tensor};
+pub use fornax_bundle::{DType, Dim, DimRange, Dims, Precision, PrecisionPolicy, Symbol, Tensor};
 pub use graph::{Graph, Node, NodeId, Output, infer, size_from_back};
 pub use index::{Guard, IndexExpr, delinearize, linearize};
 pub use loc::{Loc, LocSet, SourceMap, SourceNode};

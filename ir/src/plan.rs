@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use fornax_bundle::{Dim, DimRange, Symbol, Tensor};
+use fornax_bundle::{Dim, DimRange, Precision, Symbol, Tensor};
 
 use crate::{Graph, SourceMap, Type};
 
@@ -117,6 +117,8 @@ pub struct Region {
     pub body: Graph,
     /// The values it reads.
     pub operands: Vec<ValueRef>,
+    /// How accurately its contraction multiplies.
+    pub precision: Precision,
     /// How it is lowered.
     pub schedule: Schedule,
 }

@@ -12,16 +12,16 @@ use std::collections::BTreeMap;
 
 use fornax_ir::op::{OpClass, SourceKind};
 use fornax_ir::plan::{Phase, Plan, PlanOutput, Region, Value, ValueRef};
-use fornax_ir::{Graph, NodeId};
+use fornax_ir::{Graph, NodeId, PrecisionPolicy};
 
 use crate::canonicalize::CONSTANT_PREFIX;
 use crate::{PassError, schedule};
 
-/// Groups a canonical graph into regions with schedules.
+/// Groups a canonical graph into regions with schedules. `policy`: how accurately contractions multiply.
 ///
 /// # Errors
 /// When a region's body breaks a constraint of its ops (our bug).
-pub fn fuse(graph: &Graph) -> Result<Plan, PassError> {
+pub fn fuse(graph: &Graph, policy: PrecisionPolicy) -> Result<Plan, PassError> {
     let decision = decide::decide(graph);
     let mut plan = Plan {
         name: graph.name.clone(),
@@ -52,7 +52,8 @@ pub fn fuse(graph: &Graph) -> Result<Plan, PassError> {
     }
     for phase in [Phase::Prepare, Phase::Run] {
         for root in decision.stored(phase) {
-            let region = region(graph, &decision, root, phase, plan.regions.len(), &places)?;
+            let region =
+                region(graph, &decision, root, (phase, plan.regions.len(), policy), &places)?;
             places.insert(root, ValueRef::Region { region: plan.regions.len(), output: 0 });
             plan.regions.push(region);
         }
@@ -68,18 +69,19 @@ fn region(
     graph: &Graph,
     decision: &decide::Decision,
     root: NodeId,
-    phase: Phase,
-    number: usize,
+    (phase, number, policy): (Phase, usize, PrecisionPolicy),
     places: &BTreeMap<NodeId, ValueRef>,
 ) -> Result<Region, PassError> {
     let (body, operands) = body::extract(graph, decision, root)?;
     let name = format!("r{number}");
-    let schedule = schedule::choose(&body, &graph.dims)
+    let precision = schedule::precision(&body, policy);
+    let schedule = schedule::choose(&body, precision, &graph.dims)
         .map_err(|rejection| PassError::Region { region: name.clone(), rejection })?;
     Ok(Region {
         name,
         phase,
         operands: operands.iter().map(|operand| places[operand]).collect(),
+        precision,
         schedule,
         body,
     })

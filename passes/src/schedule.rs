@@ -1,10 +1,12 @@
 //! A first choice of schedules: one record per region from its sizes, without search.
 
+mod contraction;
+
 use std::collections::BTreeMap;
 
-use fornax_ir::op::{AxisRole, OpClass, OpCtx};
+use fornax_ir::op::{ContractionKind, OpClass, OpCtx};
 use fornax_ir::plan::{Rejection, Schedule, structure};
-use fornax_ir::{Dim, DimRange, Graph, NodeId, Symbol};
+use fornax_ir::{DType, Dim, DimRange, Graph, NodeId, Precision, PrecisionPolicy, Symbol};
 
 /// Threads in a block where nothing speaks for another number.
 const THREADS: u32 = 256;
@@ -15,12 +17,30 @@ const ACCESS_BYTES: u32 = 16;
 /// Blocks that fill a large GPU (132 multiprocessors on an H200), for deciding whether tiles suffice.
 const BLOCKS_TO_FILL: i64 = 132;
 
+/// How accurately a region's contraction multiplies under a policy, which is about `f32` sums alone.
+pub(crate) fn precision(body: &Graph, policy: PrecisionPolicy) -> Precision {
+    let contraction = body.in_order().into_iter().find_map(|id| match body.node(id).op.class() {
+        OpClass::Contraction(form) => Some((id, *form)),
+        _ => None,
+    });
+    let Some((anchor, form)) = contraction else { return Precision::Ieee };
+    let node = body.node(anchor);
+    let types = body.operand_types(anchor);
+    let form = form(&OpCtx { attrs: &node.attrs, operands: &types });
+    match (form.accumulator, form.kind) {
+        (DType::F32, ContractionKind::Product) => policy.products(),
+        (DType::F32, ContractionKind::Convolution) => policy.convolutions(),
+        _ => Precision::Ieee,
+    }
+}
+
 /// A schedule for a region's body.
 ///
 /// # Errors
 /// When the body cannot be computed as one region.
 pub(crate) fn choose(
     body: &Graph,
+    precision: Precision,
     dims: &BTreeMap<Symbol, DimRange>,
 ) -> Result<Schedule, Rejection> {
     let structure = structure(body, dims)?;
@@ -33,15 +53,7 @@ pub(crate) fn choose(
         OpClass::Scan(_) => Schedule::Scan { threads: 128, items: 4 },
         OpClass::Window(_) => Schedule::FoldThread { threads: 128, vector: 1 },
         OpClass::Contraction(form) => {
-            let form = form(&ctx);
-            let size = |role| -> Dim {
-                form.axes.iter().filter(|(_, of)| *of == role).map(|(size, _)| size).product()
-            };
-            tile(
-                typical(&size(AxisRole::Batch), dims),
-                typical(&size(AxisRole::Rows), dims),
-                typical(&size(AxisRole::Columns), dims),
-            )
+            contraction::choose(&form(&ctx), [types[0].dtype, types[1].dtype], precision, dims)
         }
         _ => unreachable!("invariant: an anchor is a reduce, scan, contraction or window"),
     })
@@ -99,29 +111,4 @@ fn reduce(
     let per_row = (wanted.clamp(32, 512)) as u32;
     let threads = per_row.max(128);
     Schedule::FoldBlock { threads, rows: threads / per_row, vector }
-}
-
-fn tile(batch: i64, rows: i64, columns: i64) -> Schedule {
-    let candidates = [
-        (128u32, 128u32, 8u32, 8u32),
-        (64, 64, 4, 4),
-        (32, 64, 4, 4),
-        (32, 32, 2, 4),
-        (16, 32, 2, 2),
-    ];
-    let blocks = |m: u32, n: u32| {
-        let tiles =
-            |size: i64, tile: u32| size.max(1).unsigned_abs().div_ceil(u64::from(tile)) as i64;
-        batch.max(1).saturating_mul(tiles(rows, m)).saturating_mul(tiles(columns, n))
-    };
-    let waste = |m: u32, n: u32| {
-        blocks(m, n).saturating_mul(i64::from(m * n))
-            > 2 * batch.max(1).saturating_mul(rows.max(1)).saturating_mul(columns.max(1))
-    };
-    let (block_m, block_n, thread_m, thread_n) = candidates
-        .into_iter()
-        .find(|&(m, n, ..)| blocks(m, n) >= BLOCKS_TO_FILL && !waste(m, n))
-        .or_else(|| candidates.into_iter().find(|&(m, n, ..)| m <= 64 && !waste(m, n)))
-        .unwrap_or(candidates[candidates.len() - 1]);
-    Schedule::Tile { block_m, block_n, block_k: 16, thread_m, thread_n }
 }

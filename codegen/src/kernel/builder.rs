@@ -7,7 +7,9 @@ use fornax_bundle::{DType, DimRange};
 use fornax_ir::{BinaryFn, Scalar, ScalarExpr, UnaryFn};
 
 use super::fold::{self, Folded};
-use super::{Block, Instruction, Kernel, Layout, Memory, Param, Shared, Statement, Ty, ValueId};
+use super::{
+    Block, Instruction, Kernel, Layout, Memory, MmaTile, Param, Shared, Statement, Ty, ValueId,
+};
 
 /// Builds a [`Kernel`] statement by statement.
 ///
@@ -86,7 +88,13 @@ impl KernelBuilder {
 
     /// Adds an array of `len` elements in shared memory.
     pub fn shared(&mut self, name: impl Into<String>, dtype: DType, len: u32) -> Memory {
-        self.kernel.shared.push(Shared { name: name.into(), dtype, len });
+        self.kernel.shared.push(Shared { name: name.into(), dtype, len, swizzled: false });
+        Memory::Shared(self.kernel.shared.len() as u32 - 1)
+    }
+
+    /// As [`KernelBuilder::shared`], swizzled: see [`Shared::swizzled`].
+    pub fn swizzled(&mut self, name: impl Into<String>, dtype: DType, len: u32) -> Memory {
+        self.kernel.shared.push(Shared { name: name.into(), dtype, len, swizzled: true });
         Memory::Shared(self.kernel.shared.len() as u32 - 1)
     }
 
@@ -291,6 +299,28 @@ impl KernelBuilder {
         }
         self.on_scalars(&[x], |b, x| b.cast(dtype, x[0]))
             .unwrap_or_else(|| self.pure(Instruction::Cast(dtype, x), ty))
+    }
+
+    /// Rounding to 11 bits: see [`Instruction::RoundTf32`].
+    pub fn round_tf32(&mut self, x: ValueId) -> ValueId {
+        let ty = self.ty(x).clone();
+        assert_eq!(ty.dtype(), DType::F32, "invariant: f32 is rounded to tf32");
+        self.pure(Instruction::RoundTf32(x), ty)
+    }
+
+    /// A fragment with its registers in the order of another layout: see [`Instruction::Reorder`].
+    pub fn reorder(&mut self, x: ValueId, layout: &Layout) -> ValueId {
+        if self.ty(x).layout() == Some(layout) {
+            return x;
+        }
+        let ty = Ty::Fragment(self.ty(x).dtype(), layout.clone());
+        self.pure(Instruction::Reorder(x), ty)
+    }
+
+    /// Sums of products on tensor cores: see [`Instruction::Mma`].
+    pub fn mma(&mut self, tile: MmaTile, left: ValueId, right: ValueId, sums: ValueId) -> ValueId {
+        let ty = self.ty(sums).clone();
+        self.push(Instruction::Mma { tile, operands: [left, right, sums] }, vec![ty])[0]
     }
 
     /// The value of a scalar expression, element by element: a fragment as soon as one argument is.

@@ -84,6 +84,19 @@ impl Layout {
     }
 }
 
+impl Layout {
+    /// Whether `other` has the same digits, those of the register number in any order.
+    pub fn reorders_to(&self, other: &Layout) -> bool {
+        let sorted = |layout: &Layout| {
+            let mut digits: Vec<(u32, u32, u32)> =
+                layout.registers.iter().map(|mode| (mode.dim, mode.size, mode.stride)).collect();
+            digits.sort_unstable();
+            digits
+        };
+        self.shape == other.shape && self.threads == other.threads && sorted(self) == sorted(other)
+    }
+}
+
 fn coordinate(modes: &[Mode], mut number: u32, rank: usize) -> Vec<u32> {
     let mut at = vec![0; rank];
     for mode in modes {

@@ -13,11 +13,13 @@
 mod builder;
 mod fold;
 mod layout;
+mod mma;
 mod text;
 mod verify;
 
 pub use builder::KernelBuilder;
 pub use layout::{Layout, Mode};
+pub use mma::{Factor, MmaTile};
 pub use text::{ParseError, parse};
 pub use verify::verify;
 
@@ -78,6 +80,10 @@ pub struct Shared {
     pub dtype: DType,
     /// Number of elements.
     pub len: u32,
+    /// Whether the eight 16-byte parts of each 128 bytes change places: part `p` of the `r`-th 128 bytes
+    /// lies at part `p xor (r mod 8)`, so that equal parts of adjacent rows lie in different banks (the
+    /// 128-byte swizzle of PTX ISA, "Swizzling Modes"). Offsets in instructions are those before it.
+    pub swizzled: bool,
 }
 
 /// A value of a kernel: an index into [`Kernel::values`].
@@ -210,6 +216,19 @@ pub enum Instruction {
     Select(ValueId, ValueId, ValueId),
     /// Conversion, as [`ScalarExpr::Cast`].
     Cast(DType, ValueId),
+    /// `f32` rounded to the nearest number with 11 bits of precision, ties away from zero; magnitudes
+    /// that round beyond the largest become infinite (`cvt.rna.tf32.f32`).
+    RoundTf32(ValueId),
+    /// A fragment with the digits of its register number in another order; no data moves.
+    Reorder(ValueId),
+    /// `sums[m][n] + sum over k of left[m][k] * right[n][k]` on tensor cores, in `f32`: the layouts are
+    /// [`MmaTile::sums`], [`MmaTile::left`] and [`MmaTile::right`]. Block-wide.
+    Mma {
+        /// What is multiplied and how it is laid out.
+        tile: MmaTile,
+        /// Left factors, right factors, sums.
+        operands: [ValueId; 3],
+    },
     /// Reads elements at an offset (in elements) each.
     Load {
         /// From where.
@@ -303,6 +322,9 @@ impl Instruction {
             Instruction::Fma(..) => "fma",
             Instruction::Select(..) => "select",
             Instruction::Cast(..) => "cast",
+            Instruction::RoundTf32(_) => "round_tf32",
+            Instruction::Reorder(_) => "reorder",
+            Instruction::Mma { .. } => "mma",
             Instruction::Load { .. } => "load",
             Instruction::Store { .. } => "store",
             Instruction::Reduce { .. } => "reduce",

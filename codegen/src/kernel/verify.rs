@@ -6,7 +6,7 @@ use fornax_bundle::DType;
 use fornax_bundle::manifest::BUFFER_ALIGN;
 use fornax_ir::{BinaryFn, Scalar, ScalarExpr, UnaryFn};
 
-use super::{Block, Instruction, Kernel, Layout, Memory, Param, Statement, Ty, ValueId};
+use super::{Block, Instruction, Kernel, Layout, Memory, MmaTile, Param, Statement, Ty, ValueId};
 
 /// The most threads a block may have (CUDA C++ Programming Guide, compute capabilities).
 const MAX_THREADS: u32 = 1024;
@@ -93,6 +93,9 @@ impl Verifier<'_> {
         for array in &kernel.shared {
             if array.len == 0 {
                 self.fault(format!("`{}` has no elements", array.name));
+            }
+            if array.swizzled && !(array.len as usize * array.dtype.size()).is_multiple_of(1024) {
+                self.fault(format!("`{}` is swizzled and no multiple of 1024 bytes", array.name));
             }
         }
         let layouts: BTreeMap<_, _> =
@@ -256,6 +259,20 @@ impl Verifier<'_> {
                 then.clone()
             }
             Instruction::Cast(dtype, x) => self.ty(*x)?.with_dtype(*dtype),
+            Instruction::RoundTf32(x) => {
+                let x = self.ty(*x)?;
+                ensure!(x.dtype() == DType::F32, "{} is not rounded to tf32", x.dtype());
+                x.clone()
+            }
+            Instruction::Reorder(x) => {
+                let x = self.ty(*x)?;
+                let (Some(from), Some(to)) = (x.layout(), ty.layout()) else {
+                    return Err("scalars have no order".into());
+                };
+                ensure!(from.reorders_to(to), "the result's layout has other digits");
+                ty.with_dtype(x.dtype())
+            }
+            Instruction::Mma { tile, operands } => self.mma(tile, operands)?,
             Instruction::Load { memory, offset, mask, vector } => {
                 let element = self.array(*memory)?;
                 if let Some((_, otherwise)) = mask {
@@ -269,6 +286,24 @@ impl Verifier<'_> {
         };
         ensure!(*ty == expected, "the result is {}, not {}", describe(ty), describe(&expected));
         Ok(())
+    }
+
+    /// The type of the sums.
+    fn mma(&self, tile: &MmaTile, operands: &[ValueId; 3]) -> Result<Ty, String> {
+        self.together()?;
+        ensure!(tile.is_whole(), "the tile is not made of whole products");
+        let factors = tile.factor.dtype();
+        let expected = [
+            Ty::Fragment(factors, tile.left()),
+            Ty::Fragment(factors, tile.right()),
+            Ty::Fragment(DType::F32, tile.sums()),
+        ];
+        for (&operand, expected) in operands.iter().zip(&expected) {
+            let fits = self.ty(operand)? == expected;
+            ensure!(fits, "%{} is not the tile's {}", operand.0, describe(expected));
+        }
+        let [.., sums] = expected;
+        Ok(sums)
     }
 
     fn array(&self, memory: Memory) -> Result<DType, String> {

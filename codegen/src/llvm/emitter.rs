@@ -34,6 +34,8 @@ pub(super) struct Emitter<'c, 'k> {
     pub scratch_in_use: bool,
     pub loop_depth: u32,
     values: Vec<Registers<'c>>,
+    /// What each register of an integer adds to the first one, where that is known.
+    relative: Vec<Option<Vec<i64>>>,
     /// Runs before all code: what depends on the thread number alone stands here once.
     entry: BasicBlock<'c>,
     digits: BTreeMap<(u32, u32), IntValue<'c>>,
@@ -74,6 +76,7 @@ impl<'c, 'k> Emitter<'c, 'k> {
             scratch_in_use: false,
             loop_depth: 0,
             values: vec![Vec::new(); kernel.values.len()],
+            relative: vec![None; kernel.values.len()],
             entry,
             digits: BTreeMap::new(),
         }
@@ -95,6 +98,10 @@ impl<'c, 'k> Emitter<'c, 'k> {
 
     pub fn registers(&self, value: ValueId) -> &[BasicValueEnum<'c>] {
         &self.values[value.0 as usize]
+    }
+
+    pub fn relative(&self, value: ValueId) -> Option<&[i64]> {
+        self.relative[value.0 as usize].as_deref()
     }
 
     fn scalar(&self, value: ValueId) -> IntValue<'c> {
@@ -124,9 +131,13 @@ impl<'c, 'k> Emitter<'c, 'k> {
                 self.barrier();
                 Vec::new()
             }
+            Instruction::Reorder(value) => vec![self.reorder(*value, statement.results[0])],
             other => vec![self.value(other, self.ty(statement.results[0]))?],
         };
         for (&value, registers) in statement.results.iter().zip(results) {
+            if self.ty(value).dtype().is_int() {
+                self.relative[value.0 as usize] = self.relative_of(&statement.instruction, value);
+            }
             self.define(value, registers);
         }
         Ok(())
@@ -170,6 +181,11 @@ impl<'c, 'k> Emitter<'c, 'k> {
                 let x = self.registers(*x);
                 each(&|i| self.cast(from, *to, x[i]))
             }
+            Instruction::RoundTf32(x) => {
+                let x = self.registers(*x);
+                each(&|i| self.round_tf32(x[i]))
+            }
+            Instruction::Mma { tile, operands } => self.mma(tile, operands),
             Instruction::Load { memory, offset, mask, vector } => {
                 self.load(*memory, *offset, *mask, *vector)
             }
@@ -209,14 +225,25 @@ impl<'c, 'k> Emitter<'c, 'k> {
         vector: u32,
     ) -> Registers<'c> {
         let array = self.array(memory);
-        let offsets = self.registers(offset);
-        let groups = (0..offsets.len()).step_by(vector as usize);
-        let read = groups.flat_map(|first| {
+        let places = self.places(memory, offset, vector);
+        let read = places.into_iter().enumerate().flat_map(|(group, place)| {
+            let first = group * vector as usize;
             let mask = mask
                 .map(|(mask, otherwise)| (self.registers(mask)[first].into_int_value(), otherwise));
-            self.ir.read(array, offsets[first].into_int_value(), mask, vector)
+            self.ir.read(array, place, mask, vector)
         });
         read.collect()
+    }
+
+    /// The offset of the first of each group of `vector` registers.
+    fn places(&self, memory: Memory, offset: ValueId, vector: u32) -> Vec<IntValue<'c>> {
+        if let Memory::Shared(index) = memory
+            && self.kernel.shared[index as usize].swizzled
+        {
+            return self.swizzled(self.kernel.shared[index as usize].dtype, offset, vector);
+        }
+        let offsets = self.registers(offset).iter();
+        offsets.step_by(vector as usize).map(|offset| offset.into_int_value()).collect()
     }
 
     fn store(
@@ -229,16 +256,16 @@ impl<'c, 'k> Emitter<'c, 'k> {
     ) -> Vec<Registers<'c>> {
         let array = self.array(memory);
         let holder = self.ty(value).layout().and_then(|layout| self.first_holder(layout));
-        let offsets = self.registers(offset);
+        let places = self.places(memory, offset, vector);
         let values = self.registers(value);
-        for first in (0..offsets.len()).step_by(vector as usize) {
+        for (place, first) in places.into_iter().zip((0..values.len()).step_by(vector as usize)) {
             let mask = mask.map(|mask| self.registers(mask)[first].into_int_value());
             let mask = match (mask, holder) {
                 (Some(mask), Some(holder)) => Some(self.ir.and(mask, holder)),
                 (mask, holder) => mask.or(holder),
             };
             let group = &values[first..first + vector as usize];
-            self.ir.write(array, offsets[first].into_int_value(), mask, group);
+            self.ir.write(array, place, mask, group);
         }
         Vec::new()
     }
@@ -316,8 +343,14 @@ impl<'c, 'k> Emitter<'c, 'k> {
 
     /// Registers along dropped dimensions repeat; those along the others keep their order.
     fn broadcast(&self, value: ValueId, ty: &Ty) -> Registers<'c> {
-        let from = self.ty(value).layout().expect("invariant: fragments are broadcast");
         let to = ty.layout().expect("invariant: broadcasts give fragments");
+        let registers = self.registers(value);
+        self.sources(value, to).into_iter().map(|source| registers[source]).collect()
+    }
+
+    /// The register of a fragment that each register of what it is broadcast to repeats.
+    pub fn sources(&self, value: ValueId, to: &Layout) -> Vec<usize> {
+        let from = self.ty(value).layout().expect("invariant: fragments are broadcast");
         let source = |register: u32| {
             let mut rest = register;
             let mut index = 0;
@@ -332,8 +365,7 @@ impl<'c, 'k> Emitter<'c, 'k> {
             }
             index as usize
         };
-        let registers = self.registers(value);
-        (0..to.register_count()).map(|register| registers[source(register)]).collect()
+        (0..to.register_count()).map(source).collect()
     }
 
     fn for_loop(&mut self, instruction: &Instruction) -> Result<Vec<Registers<'c>>, CodegenError> {

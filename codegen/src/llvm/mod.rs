@@ -8,6 +8,7 @@ mod fold;
 mod fold_plan;
 mod integer;
 mod ir;
+mod matrix;
 mod memory;
 mod shared;
 mod unroll;

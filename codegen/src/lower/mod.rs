@@ -9,11 +9,13 @@ mod emit;
 mod fold;
 mod fold_kernels;
 mod pointwise;
+mod product;
 mod pull;
 mod rows;
 mod scan;
 mod site;
 mod tile;
+mod tile_mma;
 
 use std::collections::BTreeMap;
 
@@ -82,7 +84,8 @@ pub enum Arg {
 ///
 /// The schedule must fit the anchor: `Pointwise` without one; `FoldThread` for reduce, window and
 /// contraction; `FoldBlock` and `FoldSplit` for reduce and contraction (they do not keep the order of
-/// elements, which windows need); `Scan` for scan; `Tile` for contraction.
+/// elements, which windows need); `Scan` for scan; `Tile` for contraction, and `Mma` for
+/// contraction that is added up in `f32` with a precision other than `ieee`.
 ///
 /// # Errors
 /// When the region is not legal or the schedule does not fit.
@@ -137,6 +140,13 @@ pub fn lower(
             };
             let sizes = tile::Sizes { block_m, block_n, block_k, thread_m, thread_n };
             tile::lower(&site, anchor, *form, sizes)
+        }
+        (
+            &Schedule::Mma { block_m, block_n, warps_m, warps_n, stages, splits },
+            Some((anchor, OpClass::Contraction(form))),
+        ) => {
+            let sizes = tile_mma::Sizes { block_m, block_n, warps_m, warps_n, stages, splits };
+            tile_mma::lower(&site, anchor, *form, sizes)
         }
         (schedule, _) => {
             let reason = format!(

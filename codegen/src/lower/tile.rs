@@ -1,18 +1,15 @@
 //! Contractions by tiles: each block computes a tile of the result in registers, from tiles of both
 //! operands in shared memory.
 //!
-//! The iteration axes are grouped by role, each group linearised: a batch of matrix products `M x K` by
-//! `K x N`. Operands are pulled element by element where the group's positions map to, so convolution is
-//! implicit GEMM and whatever stands before an operand is computed as its tile is filled.
+//! Operands are pulled as [`super::product`] says.
 
-use fornax_ir::op::{AxisRole, ContractionForm, OpCtx, OperandMap};
+use fornax_ir::op::{ContractionForm, OpCtx, OperandMap};
 use fornax_ir::{BinaryFn, DType, Dim, NodeId, Scalar};
 
-use super::adjacent::{is_adjacent, mapped_offset};
 use super::emit::{Emitter, build_kernel};
-use super::fold::axis_order;
-use super::index::{Condition, Index, IndexSpace, Mask};
+use super::index::{Condition, Index, Mask};
 use super::pointwise::{modes, tail, within_extent};
+use super::product::{Adjacency, Group, Product};
 use super::site::Site;
 use super::{CodegenError, LoweredRegion, single};
 use crate::kernel::{KernelBuilder, Layout, Memory, ValueId};
@@ -39,26 +36,13 @@ const DOUBLE_BYTES: u32 = 48 * 1024;
 /// Bytes of the widest access.
 const ACCESS_BYTES: u32 = 16;
 
-/// A contraction as a batch of matrix products.
-struct Product<'a> {
-    site: &'a Site<'a>,
-    node: NodeId,
-    form: ContractionForm,
+/// A contraction by tiles.
+struct Tiling<'a> {
+    product: Product<'a>,
     sizes: Sizes,
     threads: u32,
-    batch: Group,
-    rows: Group,
-    columns: Group,
-    inner: Group,
     /// The tile of the result: rows, columns.
     tile: Layout,
-}
-
-/// The iteration axes of one role, the slowest first.
-struct Group {
-    axes: Vec<usize>,
-    sizes: Vec<Dim>,
-    extent: Dim,
 }
 
 /// One operand: its tiles have the positions of the result along dimension 0 and the inner ones along
@@ -81,56 +65,37 @@ pub(super) fn lower(
     form: fn(&OpCtx<'_>) -> ContractionForm,
     sizes: Sizes,
 ) -> Result<LoweredRegion, CodegenError> {
-    let product = Product::new(site, anchor, site.with_ctx(anchor, form), sizes);
-    let blocks = product.blocks();
+    let tiling = Tiling::new(site, anchor, form, sizes);
+    let blocks = tiling.blocks();
     let name = site.kernel_name("");
-    let (kernel, mut launch) = build_kernel(site, &name, product.threads, |emitter, b| {
-        product.emit(emitter, b)?;
+    let (kernel, mut launch) = build_kernel(site, &name, tiling.threads, |emitter, b| {
+        tiling.emit(emitter, b)?;
         Ok(blocks.iter().product())
     })?;
-    let axes: Dim = product.form.axes.iter().map(|(size, _)| size).product();
     launch.bytes = site.bytes();
-    launch.flops = axes * Dim::constant(2) + site.pointwise_flops();
+    launch.flops = tiling.product.flops();
     Ok(single(kernel, launch))
 }
 
-impl<'a> Product<'a> {
-    fn new(site: &'a Site<'a>, node: NodeId, form: ContractionForm, sizes: Sizes) -> Product<'a> {
-        let (order, inner) = axis_order(site, node, &form);
-        let group = |role: AxisRole| {
-            let axes: Vec<usize> = order
-                .iter()
-                .chain(&inner)
-                .copied()
-                .filter(|&axis| form.axes[axis].1 == role)
-                .collect();
-            let sizes: Vec<Dim> = axes.iter().map(|&axis| form.axes[axis].0.clone()).collect();
-            Group { extent: sizes.iter().product(), axes, sizes }
-        };
-        let last = order.iter().rev().find(|&&axis| !form.axes[axis].0.is(1));
-        let rows_fastest = last.is_some_and(|&axis| form.axes[axis].1 == AxisRole::Rows);
+impl<'a> Tiling<'a> {
+    fn new(
+        site: &'a Site<'a>,
+        node: NodeId,
+        form: fn(&OpCtx<'_>) -> ContractionForm,
+        sizes: Sizes,
+    ) -> Tiling<'a> {
+        let product = Product::new(site, node, form);
         let threads = sizes.block_m / sizes.thread_m * (sizes.block_n / sizes.thread_n);
-        Product {
-            batch: group(AxisRole::Batch),
-            rows: group(AxisRole::Rows),
-            columns: group(AxisRole::Columns),
-            inner: group(AxisRole::Inner),
-            tile: result_layout(sizes, u32::from(!rows_fastest)),
-            site,
-            node,
-            form,
-            sizes,
-            threads,
-        }
+        let tile = result_layout(sizes, u32::from(!product.rows_fastest));
+        Tiling { product, sizes, threads, tile }
     }
 
     /// Blocks along the batch, the rows and the columns.
     fn blocks(&self) -> [Dim; 3] {
-        let along = |group: &Group, block: u32| group.extent.ceil_div(&Dim::constant(block.into()));
         [
-            self.batch.extent.clone(),
-            along(&self.rows, self.sizes.block_m),
-            along(&self.columns, self.sizes.block_n),
+            self.product.batch.extent.clone(),
+            self.product.rows.blocks(self.sizes.block_m),
+            self.product.columns.blocks(self.sizes.block_n),
         ]
     }
 
@@ -139,7 +104,7 @@ impl<'a> Product<'a> {
         let block = emitter.block(b);
         let block = emitter.iterate(&blocks.iter().product(), Some(block), None);
         let place = emitter.space.delinearize(&Index::var(block), &blocks);
-        let batch = emitter.space.delinearize(&place[0], &self.batch.sizes);
+        let batch = emitter.space.delinearize(&place[0], &self.product.batch.sizes);
         let mut base = |place: &Index, block: u32| {
             let scaled = emitter.space.scale(place, &Dim::constant(block.into()));
             emitter.index(b, &scaled)
@@ -150,28 +115,29 @@ impl<'a> Product<'a> {
         let sums = self.multiply(emitter, b, &batch, &sides)?;
 
         emitter.set_tile(&self.tile);
-        let row = emitter.iterate(&self.rows.extent, Some(row_base), Some(0));
-        let column = emitter.iterate(&self.columns.extent, Some(column_base), Some(1));
-        let mut mask = tail(row, &self.rows.extent, self.sizes.block_m.into());
-        mask.extend(tail(column, &self.columns.extent, self.sizes.block_n.into()));
-        let axes = self.axes(
+        let row = emitter.iterate(&self.product.rows.extent, Some(row_base), Some(0));
+        let column = emitter.iterate(&self.product.columns.extent, Some(column_base), Some(1));
+        let mut mask = tail(row, &self.product.rows.extent, self.sizes.block_m.into());
+        mask.extend(tail(column, &self.product.columns.extent, self.sizes.block_n.into()));
+        let axes = self.product.axes(
             &emitter.space,
             &batch,
-            &[(&self.rows, Index::var(row)), (&self.columns, Index::var(column))],
+            &[(&self.product.rows, Index::var(row)), (&self.product.columns, Index::var(column))],
         );
-        let out = self.form.out.iter().map(|expr| emitter.space.compose(expr, &axes, &[]));
+        let out = self.product.form.out.iter().map(|expr| emitter.space.compose(expr, &axes, &[]));
         let index: Vec<Index> = out.collect();
-        let result = b.cast(self.site.body.ty(self.node).dtype, sums);
-        emitter.bind_anchor(self.node, &index, result);
+        let result = b.cast(self.product.site.body.ty(self.product.node).dtype, sums);
+        emitter.bind_anchor(self.product.node, &index, result);
         emitter.store_outputs(b, &index, &mask)
     }
 
     fn sides(&self, b: &mut KernelBuilder, bases: [ValueId; 2]) -> [Side<'_>; 2] {
-        let operands = self.site.body.operands(self.node);
+        let operands = self.product.site.body.operands(self.product.node);
         let buffers = self.buffers();
         let mut side = |number: usize, map, group, block: u32, name: &str| {
-            let fast = self.fast_dim(operands[number], map, group);
-            let dtype = self.site.body.ty(operands[number]).dtype;
+            let (adjacency, _) = self.product.adjacency(operands[number], map, group, 1);
+            let fast = u32::from(adjacency == Adjacency::Inner);
+            let dtype = self.product.site.body.ty(operands[number]).dtype;
             let each = (block * self.sizes.block_k / self.threads).max(1);
             let vector = (ACCESS_BYTES / dtype.size() as u32).min(each);
             let tile = blocked([block, self.sizes.block_k], fast, vector, self.threads);
@@ -183,12 +149,12 @@ impl<'a> Product<'a> {
                 block,
                 tile,
                 base: bases[number],
-                memory: b.shared(name, self.form.accumulator, elements),
+                memory: b.shared(name, self.product.form.accumulator, elements),
             }
         };
         [
-            side(0, &self.form.lhs, &self.rows, self.sizes.block_m, "tile_a"),
-            side(1, &self.form.rhs, &self.columns, self.sizes.block_n, "tile_b"),
+            side(0, &self.product.form.lhs, &self.product.rows, self.sizes.block_m, "tile_a"),
+            side(1, &self.product.form.rhs, &self.product.columns, self.sizes.block_n, "tile_b"),
         ]
     }
 
@@ -201,41 +167,8 @@ impl<'a> Product<'a> {
     fn buffers(&self) -> u32 {
         let elements =
             self.tile_elements(self.sizes.block_m) + self.tile_elements(self.sizes.block_n);
-        let bytes = elements * self.form.accumulator.size() as u32;
+        let bytes = elements * self.product.form.accumulator.size() as u32;
         if 2 * bytes <= DOUBLE_BYTES { 2 } else { 1 }
-    }
-
-    /// The dimension of an operand's tile along which its elements are adjacent in memory.
-    fn fast_dim(&self, operand: NodeId, map: &OperandMap, group: &Group) -> u32 {
-        let mut space = IndexSpace::new(self.site.dims);
-        let batch = vec![Index::default(); self.batch.axes.len()];
-        let own = space.add_var(&group.extent);
-        let inner = space.add_var(&self.inner.extent);
-        let positions = [(group, Index::var(own)), (&self.inner, Index::var(inner))];
-        let axes = self.axes(&space, &batch, &positions);
-        let offset = mapped_offset(self.site.body, &space, operand, &map.index, &axes);
-        let adjacent = |var| offset.as_ref().is_some_and(|offset| is_adjacent(offset, var));
-        u32::from(!adjacent(own) && (adjacent(inner) || group.extent.is(1)))
-    }
-
-    /// The position along each of the contraction's axes; those of groups that are not given are 0.
-    fn axes(
-        &self,
-        space: &IndexSpace<'_>,
-        batch: &[Index],
-        groups: &[(&Group, Index)],
-    ) -> Vec<Index> {
-        let mut axes = vec![Index::default(); self.form.axes.len()];
-        for (&axis, index) in self.batch.axes.iter().zip(batch) {
-            axes[axis] = index.clone();
-        }
-        for (group, position) in groups {
-            let index = space.delinearize(position, &group.sizes);
-            for (&axis, index) in group.axes.iter().zip(index) {
-                axes[axis] = index;
-            }
-        }
-        axes
     }
 
     /// The sums of products for the block's tile of the result.
@@ -247,13 +180,13 @@ impl<'a> Product<'a> {
         sides: &[Side<'_>; 2],
     ) -> Result<ValueId, CodegenError> {
         let first = b.int(emitter.index_dtype, 0);
-        let end = emitter.size(b, &self.inner.extent);
+        let end = emitter.size(b, &self.product.inner.extent);
         let mut carried = Vec::new();
         for side in sides {
             carried.push(self.fetch(emitter, b, batch, side, first)?);
         }
         emitter.set_tile(&self.tile);
-        carried.push(emitter.full(b, Scalar::new(self.form.accumulator, 0.0)));
+        carried.push(emitter.full(b, Scalar::new(self.product.form.accumulator, 0.0)));
         let step = self.sizes.block_k;
         let sums =
             emitter.for_loop(b, (first, end, step), &carried, 1, |emitter, b, at, carried| {
@@ -290,22 +223,22 @@ impl<'a> Product<'a> {
     ) -> Result<ValueId, CodegenError> {
         emitter.set_tile(&side.tile);
         let own = emitter.iterate(&side.group.extent, Some(side.base), Some(0));
-        let inner = emitter.iterate(&self.inner.extent, Some(at), Some(1));
+        let inner = emitter.iterate(&self.product.inner.extent, Some(at), Some(1));
         let mask = tail(own, &side.group.extent, side.block.into());
         let step = Dim::constant(self.sizes.block_k.into());
         // When steps end where the axis ends, a tile is inside or beyond as a whole.
-        let limit = match self.inner.extent.divided_exactly(&step) {
+        let limit = match self.product.inner.extent.divided_exactly(&step) {
             Some(_) => Condition::Below {
                 value: emitter.known(at, &[Index::var(inner)]),
-                bound: Index::size(self.inner.extent.clone()),
+                bound: Index::size(self.product.inner.extent.clone()),
             },
-            None => within_extent(inner, &self.inner.extent),
+            None => within_extent(inner, &self.product.inner.extent),
         };
         let limits = Mask::from([limit]);
-        let positions = [(side.group, Index::var(own)), (&self.inner, Index::var(inner))];
-        let axes = self.axes(&emitter.space, batch, &positions);
+        let positions = [(side.group, Index::var(own)), (&self.product.inner, Index::var(inner))];
+        let axes = self.product.axes(&emitter.space, batch, &positions);
         let factor = (side.operand, side.map);
-        let dtype = self.form.accumulator;
+        let dtype = self.product.form.accumulator;
         let value = emitter.pull_factor(b, factor, &axes, (&mask, &limits), dtype)?;
         Ok(emitter.spread(b, value))
     }

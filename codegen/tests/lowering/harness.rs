@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fornax_bundle::{DType, Dim, DimRange, Dims, Symbol, Tensor};
+use fornax_bundle::{DType, Dim, DimRange, Dims, Precision, Symbol, Tensor};
 use fornax_codegen::kernel::{Param, verify};
 use fornax_codegen::{Arg, Launch, LoweredRegion, Target, emit_ptx, lower};
 use fornax_ir::interp::{Interpreter, Value};
@@ -89,13 +89,19 @@ impl Case<'_> {
     /// Runs with known sizes and with symbolic ones.
     #[track_caller]
     pub fn check(&self) {
+        self.check_at(Precision::Ieee);
+    }
+
+    /// As [`Case::check`], with contractions of a precision.
+    #[track_caller]
+    pub fn check_at(&self, precision: Precision) {
         const NARROW: i64 = 4096;
-        self.check_with(false, NARROW, 1);
+        self.check_with(precision, false, NARROW, 1);
         if !self.sizes.is_empty() {
-            self.check_with(true, NARROW, 1);
+            self.check_with(precision, true, NARROW, 1);
             let divisor = self.sizes.iter().fold(16, |divisor, &(_, size)| gcd(divisor, size));
             if divisor > 1 {
-                self.check_with(true, NARROW, divisor);
+                self.check_with(precision, true, NARROW, divisor);
             }
         }
     }
@@ -103,11 +109,17 @@ impl Case<'_> {
     /// Runs with sizes that may be as large as any, so that 32-bit indices are too narrow.
     #[track_caller]
     pub fn check_wide(&self) {
-        self.check_with(true, DimRange::ANY.max, 1);
+        self.check_wide_at(Precision::Ieee);
+    }
+
+    /// As [`Case::check_wide`], with contractions of a precision.
+    #[track_caller]
+    pub fn check_wide_at(&self, precision: Precision) {
+        self.check_with(precision, true, DimRange::ANY.max, 1);
     }
 
     #[track_caller]
-    fn check_with(&self, symbolic: bool, max: i64, divisor: i64) {
+    fn check_with(&self, precision: Precision, symbolic: bool, max: i64, divisor: i64) {
         let sizes: Dims = self.sizes.iter().map(|&(name, size)| (name.into(), size)).collect();
         let mut body = Body { graph: Graph::new("region"), sizes: sizes.clone(), symbolic };
         (self.body)(&mut body);
@@ -119,6 +131,7 @@ impl Case<'_> {
             phase: Phase::Run,
             operands: (0..body.graph.inputs().len()).map(ValueRef::Input).collect(),
             body: body.graph,
+            precision,
             schedule: self.schedule.clone(),
         };
         let lowered = lower(&region, &dims).unwrap_or_else(|error| panic!("{error}"));
@@ -129,14 +142,15 @@ impl Case<'_> {
         let inputs = inputs(&region.body, &sizes, self.fill);
         let actual = run(&region.body, &lowered, &inputs, &sizes);
         let context = format!(
-            "{} {:?} symbolic {symbolic} max {max} divisor {divisor} {:?}",
+            "{} {:?} symbolic {symbolic} max {max} divisor {divisor} {:?} {precision}",
             lowered.kernels[0].name, sizes, self.schedule
         );
-        self.compare(&region.body, &inputs, &actual, &context);
+        self.compare(&region, &inputs, &actual, &context);
     }
 
     #[track_caller]
-    fn compare(&self, body: &Graph, inputs: &[Tensor], actual: &[Tensor], context: &str) {
+    fn compare(&self, region: &Region, inputs: &[Tensor], actual: &[Tensor], context: &str) {
+        let body = &region.body;
         let interpreter = Interpreter::<f64>::new(body, inputs, &BTreeMap::new())
             .unwrap_or_else(|error| panic!("{context}: {error}"));
         let expected: Vec<Value<f64>> = interpreter.outputs().unwrap();
@@ -146,7 +160,8 @@ impl Case<'_> {
                 Value::Float(_) => expected.to_tensor(DType::F64),
                 Value::Int(_) => expected.to_tensor(dtype),
             };
-            let tolerance = Tolerance::of(self.arithmetic, dtype);
+            let tolerance = Tolerance::of(self.arithmetic, dtype)
+                .with_factors(self.arithmetic, region.precision);
             let comparison = compare(actual, &reference, tolerance).unwrap();
             assert!(comparison.passed, "{context}: {}: {comparison:#?}", output.name);
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fornax_bundle::DType;
+use fornax_bundle::{DType, Precision};
 use fornax_codegen::{CodegenError, lower};
 use fornax_ir::plan::{Phase, Region, Schedule, ValueRef};
 use fornax_ir::{Graph, LocSet, NodeId, SourceNode, Type, attrs};
@@ -14,7 +14,14 @@ fn refused(schedule: Schedule, build: impl FnOnce(&mut Graph, NodeId)) -> String
     let x = body.input("x", Type::new(DType::F32, &[4usize, 4][..])).unwrap();
     build(&mut body, x);
     let operands = (0..body.inputs().len()).map(ValueRef::Input).collect();
-    let region = Region { name: "r7".to_owned(), phase: Phase::Run, body, operands, schedule };
+    let region = Region {
+        name: "r7".to_owned(),
+        phase: Phase::Run,
+        body,
+        operands,
+        precision: Precision::Ieee,
+        schedule,
+    };
     let error = lower(&region, &BTreeMap::new()).unwrap_err();
     assert!(matches!(error, CodegenError::Region { .. }), "{error:?}");
     error.to_string()

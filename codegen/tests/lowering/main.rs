@@ -4,6 +4,7 @@
 mod fold;
 mod harness;
 mod legality;
+mod mma;
 mod pointwise;
 mod scan;
 mod tile;

@@ -76,7 +76,7 @@ fn batches_with_prologues_and_epilogues() {
     });
 }
 
-fn geometry(stride: i64, pad: i64, dilation: i64, groups: i64) -> Attrs {
+pub fn geometry(stride: i64, pad: i64, dilation: i64, groups: i64) -> Attrs {
     attrs! {
         strides: vec![stride; 2],
         pads_begin: vec![pad; 2],

@@ -22,7 +22,8 @@ pub(crate) struct Args {
     /// GPU targets, best first
     #[arg(long, value_delimiter = ',', default_value = "sm_90a,sm_80")]
     target: Vec<String>,
-    /// Arithmetic of contractions: ieee, or fp32 (the same so far)
+    /// How contractions multiply: ieee (fused multiply-adds), fp32 (as accurate), tf32, bf16, fp16
+    /// (rounded factors), or torch (fp32 matrix products, tf32 convolutions)
     #[arg(long, default_value = "fp32")]
     precision: String,
     /// Rewrites allowed: bitwise (same bits), real (equal over the real numbers) or approx

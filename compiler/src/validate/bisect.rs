@@ -106,7 +106,8 @@ fn judge_region(
     let outputs = body.outputs().iter().zip(actual).enumerate();
     Ok(outputs
         .map(|(number, (output, actual))| {
-            references.judge(number, &output.name, actual, arithmetic, narrowest)
+            let kind = (arithmetic, region.precision, narrowest);
+            references.judge(number, &output.name, actual, kind)
         })
         .collect())
 }

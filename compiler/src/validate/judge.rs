@@ -5,7 +5,7 @@
 //! Where plain `f32` arithmetic (the same graph evaluated op by op in `f32`) is worse than that table,
 //! as for ill-conditioned models, the bound is widened to [`SLACK`] times its error.
 
-use fornax_bundle::{DType, Tensor};
+use fornax_bundle::{DType, Precision, Tensor};
 use fornax_ir::Graph;
 use fornax_ir::interp::Value;
 use fornax_runtime::compare::{Arithmetic, Comparison, Tolerance, compare};
@@ -75,6 +75,12 @@ impl Reference {
         };
         let judged_as = if dtype.is_float() { narrowest } else { dtype };
         Reference { truth, plain: Some(plain), tolerance: Tolerance::of(arithmetic, judged_as) }
+    }
+
+    /// The reference with the tolerance for contractions whose `f32` factors are rounded.
+    pub fn with_factors(mut self, arithmetic: Arithmetic, precision: Precision) -> Reference {
+        self.tolerance = self.tolerance.with_factors(arithmetic, precision);
+        self
     }
 
     /// Recorded values: another implementation's results, rounded to the output's type.

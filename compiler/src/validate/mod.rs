@@ -8,8 +8,8 @@ mod reference;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use fornax_bundle::Tensor;
 use fornax_bundle::manifest::Port;
+use fornax_bundle::{Precision, Tensor};
 use fornax_runtime::compare::Arithmetic;
 use serde::Serialize;
 
@@ -100,13 +100,15 @@ pub fn against_interpreter(
     let references = References::evaluate(&graph, inputs)?;
     let actual = loaded.session.run(inputs)?;
     let narrowest = judge::narrowest_float(&graph);
+    let precision = least_precision(loaded);
     let ports = &loaded.bundle.manifest().signature.outputs;
     let outputs = ports
         .iter()
         .zip(&actual)
         .enumerate()
         .map(|(output, (port, actual))| {
-            references.judge(output, &port.name, actual, Arithmetic::Model, narrowest)
+            let kind = (Arithmetic::Model, precision, narrowest);
+            references.judge(output, &port.name, actual, kind)
         })
         .collect();
     Ok(Case { inputs: name.to_owned(), outputs })
@@ -131,6 +133,7 @@ pub fn against_recorded(
     let inputs: Vec<Tensor> =
         signature.inputs.iter().map(|port| find(&port.name, "input")).collect::<Result<_, _>>()?;
     let actual = loaded.session.run(&inputs)?;
+    let precision = least_precision(loaded);
     let mut outputs = Vec::new();
     for (port, actual) in signature.outputs.iter().zip(&actual) {
         let expected = find(&port.name, "output")?;
@@ -147,7 +150,14 @@ pub fn against_recorded(
                 ),
             });
         }
-        outputs.push(judge(&port.name, actual, &Reference::recorded(&expected)));
+        let reference = Reference::recorded(&expected).with_factors(Arithmetic::Model, precision);
+        outputs.push(judge(&port.name, actual, &reference));
     }
     Ok(Case { inputs: path.display().to_string(), outputs })
+}
+
+/// The precision of the region that rounds factors the most.
+fn least_precision(loaded: &Loaded) -> Precision {
+    let regions = loaded.session.plan().regions.iter().map(|region| region.precision);
+    regions.max_by(|a, b| a.factor_rounding().total_cmp(&b.factor_rounding())).unwrap_or_default()
 }

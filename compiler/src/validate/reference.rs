@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fornax_bundle::{DType, Dims, Tensor};
+use fornax_bundle::{DType, Precision, Dims, Tensor};
 use fornax_ir::Graph;
 use fornax_ir::interp::lowered::{evaluate_samples, operations, symbols};
 use fornax_ir::interp::{InterpError, Interpreter, Value};
@@ -62,19 +62,19 @@ impl References {
         sampled(&primitive, inputs, &dims)
     }
 
-    /// Judges what the device computed for an output, an element type `dtype` in a graph whose narrowest
-    /// float type is `narrowest`.
+    /// Judges what the device computed for an output, by the arithmetic, how contractions multiply, and the
+    /// narrowest float type of the graph.
     pub fn judge(
         &self,
         output: usize,
         name: &str,
         actual: &Tensor,
-        arithmetic: Arithmetic,
-        narrowest: DType,
+        (arithmetic, precision, narrowest): (Arithmetic, Precision, DType),
     ) -> OutputReport {
         let (exact, single) = (&self.exact[output], &self.single[output]);
         let reference =
-            Reference::interpreted(exact, single, arithmetic, actual.dtype(), narrowest);
+            Reference::interpreted(exact, single, arithmetic, actual.dtype(), narrowest)
+                .with_factors(arithmetic, precision);
         let Some(samples) = &self.samples else { return judge(name, actual, &reference) };
         let samples = &samples[output];
         let mut report = judge(name, &taken(actual, samples), &reference);

@@ -5,7 +5,7 @@ use fornax_bundle::Dim;
 use super::contraction::{Ring, accumulator, eval_sum_of_products, require_numbers, zeros};
 use super::sliding::{Extent, Sliding};
 use super::{
-    Arity, AxisRole, ContractionForm, OpClass, OpCtx, OpDef, OperandMap, Violation, require,
+    Arity, AxisRole, ContractionForm, ContractionKind, OpClass, OpCtx, OpDef, OperandMap, Violation, require,
 };
 use crate::interp::{Array, Element, EvalCtx, Value};
 use crate::{AttrKind, IndexExpr, Type, eval_polynomial};
@@ -180,6 +180,7 @@ fn form(ctx: &OpCtx<'_>) -> ContractionForm {
         out: axes.out(),
         accumulator: accumulator(x.dtype),
         axes: axes.axes,
+        kind: ContractionKind::Convolution,
     }
 }
 

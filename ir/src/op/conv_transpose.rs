@@ -5,7 +5,9 @@ use fornax_bundle::Dim;
 use super::contraction::{Ring, accumulator, eval_sum_of_products, zeros};
 use super::conv::{ConvAxes, require_operands};
 use super::sliding::{Extent, Sliding, inside};
-use super::{Arity, ContractionForm, OpClass, OpCtx, OpDef, OperandMap, Violation, require};
+use super::{
+    Arity, ContractionForm, ContractionKind, OpClass, OpCtx, OpDef, OperandMap, Violation, require,
+};
 use crate::interp::{Array, Element, EvalCtx, Value};
 use crate::{AttrKind, Guard, IndexExpr, Type, eval_polynomial};
 
@@ -117,6 +119,7 @@ fn form(ctx: &OpCtx<'_>) -> ContractionForm {
         out: axes.out(),
         accumulator: accumulator(x.dtype),
         axes: axes.axes,
+        kind: ContractionKind::Convolution,
     }
 }
 

@@ -4,7 +4,7 @@ use fornax_bundle::Dim;
 
 use super::contraction::{Ring, accumulator, eval_sum_of_products, require_numbers, zeros};
 use super::{
-    Arity, AxisRole, ContractionForm, OpClass, OpCtx, OpDef, OperandMap, Violation, require,
+    Arity, AxisRole, ContractionForm, ContractionKind, OpClass, OpCtx, OpDef, OperandMap, Violation, require,
 };
 use crate::interp::{Array, Element, EvalCtx, Value};
 use crate::{AttrKind, IndexExpr, Type, eval_polynomial};
@@ -130,6 +130,7 @@ fn form(ctx: &OpCtx<'_>) -> ContractionForm {
         rhs: operand(equation.right),
         out: (0..equation.result.len()).map(IndexExpr::axis).collect(),
         accumulator: accumulator(a.dtype),
+        kind: ContractionKind::Product,
     }
 }
 

@@ -4,7 +4,7 @@ use fornax_bundle::Dim;
 
 use super::contraction::{Ring, accumulator, eval_sum_of_products, require_numbers, zeros};
 use super::{
-    Arity, AxisRole, ContractionForm, OpClass, OpCtx, OpDef, OperandMap, Violation, require,
+    Arity, AxisRole, ContractionForm, ContractionKind, OpClass, OpCtx, OpDef, OperandMap, Violation, require,
 };
 use crate::interp::{Array, Element, EvalCtx, Value};
 use crate::{IndexExpr, Type, eval_polynomial, size_from_back};
@@ -87,6 +87,7 @@ fn form(ctx: &OpCtx<'_>) -> ContractionForm {
         out: (0..=columns).map(IndexExpr::axis).collect(),
         accumulator: accumulator(a.dtype),
         axes,
+        kind: ContractionKind::Product,
     }
 }
 

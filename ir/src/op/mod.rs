@@ -257,6 +257,17 @@ pub struct ContractionForm {
     pub out: Vec<IndexExpr>,
     /// The type sums are kept in.
     pub accumulator: DType,
+    /// What it is for a precision policy.
+    pub kind: ContractionKind,
+}
+
+/// What precision policies tell apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ContractionKind {
+    /// A matrix product of any form.
+    Product,
+    /// A convolution of any form.
+    Convolution,
 }
 
 /// Which element of a contraction's operand belongs to a position.

@@ -254,6 +254,36 @@ impl<'a> IndexSpace<'a> {
         vars.iter().any(|var| matches!(self.vars[var.0 as usize].bounds, (None, None)))
     }
 
+    /// Whether `run` adjacent values of a variable from a multiple of `run` on give adjacent values of the
+    /// index, the first a multiple of `run`, whatever the other variables are.
+    pub fn aligned(&self, index: &Index, var: Var, run: u32) -> bool {
+        let run = Dim::constant(run.into());
+        let multiple =
+            |size: &Dim| size.divisor(self.dims) % run.as_const().unwrap_or(1) == 0 || size.is(0);
+        let mut steps = 0;
+        let terms_fit = index.terms.iter().all(|(term, coefficient)| match term {
+            Term::Var(other) if *other == var => {
+                steps += 1;
+                coefficient.is(1)
+            }
+            Term::Mod(x, by) if coefficient.is(1) && x.step(var).is_some_and(|step| step.is(1)) => {
+                steps += 1;
+                multiple(by) && self.aligned_steps(x, var, &run)
+            }
+            Term::FloorDiv(x, by) if self.depends(x, var) => {
+                multiple(coefficient) && multiple(by) && self.aligned_steps(x, var, &run)
+            }
+            Term::Var(_) => multiple(coefficient),
+            other => multiple(coefficient) && !self.depends(&Index::term(other.clone()), var),
+        });
+        terms_fit && steps == 1 && multiple(&index.constant)
+    }
+
+    /// [`IndexSpace::aligned`] for what a division divides.
+    fn aligned_steps(&self, index: &Index, var: Var, run: &Dim) -> bool {
+        run.as_const().is_some_and(|run| self.aligned(index, var, run as u32))
+    }
+
     /// Whether an index depends on a variable.
     pub fn depends(&self, index: &Index, var: Var) -> bool {
         self.vars_of(std::iter::once(index)).contains(&var)

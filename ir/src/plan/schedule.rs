@@ -154,6 +154,23 @@ schedules! {
         /// Columns per thread.
         thread_n: PowerOfTwo,
     }
+    /// Tiles of the result in registers, operands through shared memory, tensor cores. The columns are
+    /// the positions that are adjacent in the result. For sums in `f32`, with a precision other than
+    /// `ieee`.
+    Mma "mma" for ["contraction"] => {
+        /// Rows of the result per block, at least 16 per warp.
+        block_m: PowerOfTwo,
+        /// Columns of the result per block, at least 8 per warp.
+        block_n: PowerOfTwo,
+        /// Warps along the rows.
+        warps_m: PowerOfTwo,
+        /// Warps along the columns.
+        warps_n: PowerOfTwo,
+        /// Tiles of each operand in shared memory.
+        stages: PowerOfTwo,
+        /// Slices of the inner elements that different blocks add up; any number.
+        splits: Positive,
+    }
 }
 
 /// What is wrong with a schedule.

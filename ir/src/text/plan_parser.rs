@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use fornax_bundle::Precision;
+
 use super::TextError;
 use super::lexer::{Token, ValueName};
 use super::parser::{Failed, Parse, Parser};
@@ -98,7 +100,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// `%r0 = region(%x, %w) phase run schedule tile(...) graph ...`
+    /// `%r0 = region(%x, %w) phase run precision tf32 schedule tile(...) graph ...`
     fn region(&mut self, plan: &mut Plan, names: &mut Names) -> Parse<()> {
         let start = self.start;
         let name = self.proper_name()?;
@@ -113,11 +115,18 @@ impl Parser<'_> {
         } else {
             return self.unexpected("`prepare` or `run`");
         };
+        let precision = if self.eat_word("precision") {
+            let start = self.start;
+            let name = self.word("a precision")?;
+            name.parse().or_else(|error: String| self.fail(start, "text-syntax", error))?
+        } else {
+            Precision::Ieee
+        };
         self.expect_word("schedule")?;
         let schedule = self.schedule()?;
         let body = self.graph()?.graph;
         self.declare(&mut names.regions, &name, plan.regions.len(), start);
-        plan.regions.push(Region { name, phase, body, operands, schedule });
+        plan.regions.push(Region { name, phase, body, operands, precision, schedule });
         Ok(())
     }
 

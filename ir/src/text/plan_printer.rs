@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use fornax_bundle::Precision;
+
 use super::lexer::{ValueName, quoted_unless_identifier};
 use super::literal::print_elements;
 use super::printer::{Printer, put, separator};
@@ -49,7 +51,11 @@ impl Printer {
                 Phase::Prepare => "prepare",
                 Phase::Run => "run",
             };
-            put!(self, ")\n    phase {phase}\n    schedule {}\n", region.schedule);
+            put!(self, ")\n    phase {phase}\n");
+            if region.precision != Precision::Ieee {
+                put!(self, "    precision {}\n", region.precision);
+            }
+            put!(self, "    schedule {}\n", region.schedule);
             self.graph(&region.body, &plan.sources, 2);
         }
         let outputs: Vec<String> =

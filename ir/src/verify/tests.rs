@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::plan::{Phase, Plan, PlanOutput, Region, Schedule, Value, ValueRef};
-use crate::{DType, Float, LocSet, SourceMap, Tensor, attrs};
+use crate::{DType, Float, LocSet, Precision, SourceMap, Tensor, attrs};
 
 fn codes(faults: &[Diagnostic]) -> Vec<(&str, &str)> {
     faults.iter().map(|fault| (fault.code.as_str(), fault.message.as_str())).collect()
@@ -151,6 +151,7 @@ fn plan() -> Plan {
         phase: Phase::Run,
         body: body.clone(),
         operands,
+        precision: Precision::Ieee,
         schedule: Schedule::Tile {
             block_m: 64,
             block_n: 64,

@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{DType, Dim, DimRange, Symbol};
+use crate::{DType, Dim, DimRange, Precision, Symbol};
 
 /// The manifest version this crate writes. It reads this one and all older ones.
 pub const SCHEMA: u32 = 1;
@@ -165,6 +165,9 @@ pub struct Region {
     pub class: String,
     /// The schedule in text form.
     pub schedule: String,
+    /// How accurately its contraction multiplies.
+    #[serde(default)]
+    pub precision: Precision,
     /// The operators inside, in order.
     pub ops: Vec<RegionOp>,
     /// Buffers it reads, in parameter order.

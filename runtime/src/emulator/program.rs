@@ -304,6 +304,17 @@ pub(crate) enum VoteMode { All, Any, Uni, Ballot }
 #[rustfmt::skip]
 pub(crate) enum ReduxOp { Add, MinU, MaxU, MinS, MaxS, And, Or, Xor }
 
+/// What a matrix multiply-accumulate multiplies; with it goes its shape.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Factors {
+    /// `m16n8k8` of TF32 in 32 bits.
+    Tf32,
+    /// `m16n8k16` of pairs of bfloat16.
+    Bf16,
+    /// `m16n8k16` of pairs of binary16.
+    F16,
+}
+
 /// What a block barrier does beside waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BarrierAction {
@@ -414,6 +425,8 @@ pub(crate) enum Op {
     Redux { op: ReduxOp, dst: Slot, a: Src, members: Src },
     Elect { dst: Dst, ok: Slot, members: Src },
     Activemask { dst: Slot },
+    /// `mma.sync` with `f32` accumulators: lists of `d`, and of `a`, `b` and `c` in one.
+    Mma { factors: Factors, dst: List, operands: List, members: Src },
     WarpSync { members: Src },
 
     Branch { target: u32 },

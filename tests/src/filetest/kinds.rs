@@ -1,5 +1,7 @@
 //! The kinds of filetests.
 
+#[cfg(feature = "passes")]
+use fornax_ir::PrecisionPolicy;
 use fornax_ir::text::{
     parse_application, parse_graph, parse_graph_with_positions, parse_plan, print_graph, print_plan,
 };
@@ -194,7 +196,8 @@ pub(super) fn plan(case: &Case) -> Result<fornax_ir::plan::Plan, String> {
 fn fused_plan(case: &Case) -> Result<fornax_ir::plan::Plan, String> {
     let graph =
         fornax_passes::canonicalize(sound_graph(case)?).map_err(|error| error.to_string())?;
-    let plan = fornax_passes::fuse(&graph).map_err(|error| error.to_string())?;
+    let plan = fornax_passes::fuse(&graph, PrecisionPolicy::default())
+        .map_err(|error| error.to_string())?;
     sound("the plan", &verify::verify_plan(&plan))?;
     Ok(plan)
 }

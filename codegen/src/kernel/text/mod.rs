@@ -30,7 +30,7 @@ mod tests {
     use fornax_bundle::{DType, DimRange};
     use fornax_ir::{Float, Scalar, ScalarExpr, UnaryFn};
 
-    use super::super::{Kernel, KernelBuilder, Layout, Mode, verify};
+    use super::super::{Factor, Kernel, KernelBuilder, Layout, MmaTile, Mode, Ty, verify};
     use super::*;
 
     fn everything() -> Kernel {
@@ -79,6 +79,19 @@ mod tests {
             b.store(out, at, carried[0], None, 2);
         });
         b.if_(inside, false, |_| {});
+        let tile = MmaTile { factor: Factor::Tf32, rows: 32, columns: 16, warps_m: 1, warps_n: 1 };
+        let factors = b.swizzled("factors", DType::F32, 1024);
+        let [left, right] = [tile.left(), tile.right()].map(|layout| {
+            let at = b.coordinate(&layout, 2);
+            let factor = b.load(factors, at, None, 4);
+            b.round_tf32(factor)
+        });
+        let zeros = Ty::Fragment(DType::F32, tile.sums());
+        let zeros = b.constant_of(zeros, Scalar::new(DType::F32, 0.0));
+        let sums = b.mma(tile, left, right, zeros);
+        let mut turned = tile.sums();
+        turned.registers.reverse();
+        b.reorder(sums, &turned);
         b.finish()
     }
 

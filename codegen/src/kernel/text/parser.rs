@@ -6,7 +6,8 @@ use fornax_bundle::{DType, DimRange};
 use fornax_ir::{BinaryFn, Float, Scalar, ScalarExpr, UnaryFn};
 
 use crate::kernel::{
-    Block, Instruction, Kernel, Layout, Memory, Mode, Param, Shared, Statement, Ty, ValueId,
+    Block, Instruction, Kernel, Layout, Memory, MmaTile, Mode, Param, Shared, Statement, Ty,
+    ValueId,
 };
 
 /// Text that is no kernel.
@@ -214,7 +215,8 @@ impl Parser {
         self.expect("[")?;
         let len = self.number()?;
         self.expect("]")?;
-        self.kernel.shared.push(Shared { name, dtype, len });
+        let swizzled = self.eat("swizzled");
+        self.kernel.shared.push(Shared { name, dtype, len, swizzled });
         Ok(())
     }
 
@@ -315,6 +317,9 @@ impl Parser {
                 Instruction::Select(condition, then, otherwise)
             }
             "cast" => Instruction::Cast(self.dtype()?, self.value()?),
+            "round_tf32" => Instruction::RoundTf32(self.value()?),
+            "reorder" => Instruction::Reorder(self.value()?),
+            "mma" => self.mma()?,
             "load" => self.load()?,
             "store" => self.store()?,
             "reduce" | "scan" => self.fold(name == "scan")?,
@@ -335,6 +340,17 @@ impl Parser {
                 _ => return Err(self.error(format!("unknown instruction `{name}`"))),
             },
         })
+    }
+
+    /// `tf32 64 32 warps 2 1 %left, %right, %sums`
+    fn mma(&mut self) -> Parse<Instruction> {
+        let factor = self.next()?;
+        let factor = factor.parse().map_err(|error: String| self.error(error))?;
+        let (rows, columns) = (self.number()?, self.number()?);
+        self.expect("warps")?;
+        let (warps_m, warps_n) = (self.number()?, self.number()?);
+        let tile = MmaTile { factor, rows, columns, warps_m, warps_n };
+        Ok(Instruction::Mma { tile, operands: self.values()? })
     }
 
     fn values<const N: usize>(&mut self) -> Parse<[ValueId; N]> {

@@ -21,7 +21,8 @@ impl Display for Kernel {
             print_param(f, param)?;
         }
         for array in &self.shared {
-            writeln!(f, "  shared {}: {}[{}]", array.name, array.dtype, array.len)?;
+            let swizzled = if array.swizzled { " swizzled" } else { "" };
+            writeln!(f, "  shared {}: {}[{}]{swizzled}", array.name, array.dtype, array.len)?;
         }
         for (index, layout) in layouts.iter().enumerate() {
             let shape: Vec<String> = layout.shape.iter().map(u32::to_string).collect();
@@ -148,7 +149,20 @@ impl Printer<'_, '_, '_> {
             Instruction::Constant(number) => scalar(*number),
             Instruction::Param(index) => self.kernel.params[*index as usize].name().to_owned(),
             Instruction::BlockIndex(number) | Instruction::Coordinate(number) => number.to_string(),
-            Instruction::Splat(x) | Instruction::Broadcast(x) | Instruction::Unary(_, x) => v(x),
+            Instruction::Splat(x)
+            | Instruction::Broadcast(x)
+            | Instruction::Unary(_, x)
+            | Instruction::RoundTf32(x)
+            | Instruction::Reorder(x) => v(x),
+            Instruction::Mma { tile, operands } => format!(
+                "{} {} {} warps {} {} {}",
+                tile.factor.name(),
+                tile.rows,
+                tile.columns,
+                tile.warps_m,
+                tile.warps_n,
+                values(operands)
+            ),
             Instruction::Binary(_, a, b) => values(&[*a, *b]),
             Instruction::Fma(a, b, c) | Instruction::Select(a, b, c) => values(&[*a, *b, *c]),
             Instruction::Cast(dtype, x) => format!("{dtype} {}", v(x)),

@@ -206,7 +206,7 @@ impl<T: Element> Space<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::op::{AxisRole, ContractionForm, MovementForm, OperandMap};
+    use crate::op::{AxisRole, ContractionForm, ContractionKind, MovementForm, OperandMap};
     use crate::{BinaryFn, DType, Dim, IndexExpr, ScalarExpr};
 
     /// Evaluates class data over two operands `[0, 1, 2]` for a result of type `f32[3]`.
@@ -251,6 +251,7 @@ mod tests {
             rhs: map(),
             out: vec![out],
             accumulator: DType::F32,
+            kind: ContractionKind::Product,
         };
         let whole =
             |form: ContractionForm| planted(|space| Form::Contraction(form.clone()).whole(space));

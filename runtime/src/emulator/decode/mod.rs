@@ -10,6 +10,7 @@ mod control;
 mod convert;
 mod float;
 mod integer;
+mod matrix;
 mod memory;
 mod opcode;
 mod operand;
@@ -273,6 +274,7 @@ impl<'a> Decoder<'a> {
             "shfl" | "vote" | "match" | "redux" | "activemask" | "elect" => {
                 self.warp(&mut opcode)?
             }
+            "mma" => self.mma(&mut opcode)?,
             name => {
                 return self.error(format!("the emulator has no instruction `{name}`"));
             }

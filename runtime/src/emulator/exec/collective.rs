@@ -24,7 +24,8 @@ impl Warp {
             | Op::Vote { members, .. }
             | Op::Match { members, .. }
             | Op::Redux { members, .. }
-            | Op::Elect { members, .. } => members,
+            | Op::Elect { members, .. }
+            | Op::Mma { members, .. } => members,
             _ => return Ok(true),
         };
         if !self.gather(members, mask, program)? {
@@ -59,6 +60,9 @@ impl Warp {
                 let values = self.registers.words(constants, a);
                 let result = redux(op, lanes(mask).map(|lane| values[lane as usize]));
                 self.registers.set_words(dst, mask, &[result; LANES]);
+            }
+            Op::Mma { factors, dst, operands, .. } => {
+                self.multiply_matrices(factors, dst, operands, mask, program)?;
             }
             Op::Elect { dst, ok, .. } => {
                 let leader = mask.trailing_zeros();

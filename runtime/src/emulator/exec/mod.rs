@@ -12,6 +12,7 @@ mod global;
 mod half;
 mod integer;
 mod local;
+mod matrix;
 mod memory;
 mod registers;
 mod rounding;

@@ -1,0 +1,175 @@
+//! Matrix multiply-accumulate on tensor cores: what is multiplied and which thread holds it.
+//!
+//! `mma.sync` multiplies 16 rows by 8 columns over a step of inner elements (PTX ISA, "Matrix Fragments
+//! for mma.m16n8k8" and "mma.m16n8k16"). A warp's tile is made of such products, a block's tile of its
+//! warps' tiles. Which inner element stands at which place of a product does not matter as long as it
+//! is the same for both operands; so each thread holds 16 bytes of adjacent inner elements, which one
+//! instruction reads from shared memory.
+
+use std::str::FromStr;
+
+use fornax_bundle::DType;
+
+use super::{Layout, Mode};
+
+/// What the factors of a product are in the tensor core.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Factor {
+    /// `f32` of which 11 bits of precision are used.
+    Tf32,
+    /// bfloat16.
+    Bf16,
+    /// binary16.
+    F16,
+}
+
+/// A block's tile of products and how warps share it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct MmaTile {
+    /// What is multiplied.
+    pub factor: Factor,
+    /// Rows of the block's tile.
+    pub rows: u32,
+    /// Columns of the block's tile.
+    pub columns: u32,
+    /// Warps along the rows.
+    pub warps_m: u32,
+    /// Warps along the columns.
+    pub warps_n: u32,
+}
+
+/// Bytes of adjacent inner elements that a thread holds of a row.
+const HELD_BYTES: u32 = 16;
+
+impl Factor {
+    /// All kinds.
+    pub const ALL: [Factor; 3] = [Factor::Tf32, Factor::Bf16, Factor::F16];
+
+    /// The name in text forms and in PTX.
+    pub fn name(self) -> &'static str {
+        match self {
+            Factor::Tf32 => "tf32",
+            Factor::Bf16 => "bf16",
+            Factor::F16 => "f16",
+        }
+    }
+
+    /// The type of factors in memory and fragments.
+    pub fn dtype(self) -> DType {
+        match self {
+            Factor::Tf32 => DType::F32,
+            Factor::Bf16 => DType::BF16,
+            Factor::F16 => DType::F16,
+        }
+    }
+
+    /// Adjacent inner elements that a thread holds of a row.
+    pub fn held(self) -> u32 {
+        HELD_BYTES / self.dtype().size() as u32
+    }
+
+    /// Inner elements of one instruction that a thread holds of a row.
+    pub fn per_instruction(self) -> u32 {
+        match self {
+            Factor::Tf32 => 2,
+            Factor::Bf16 | Factor::F16 => 4,
+        }
+    }
+}
+
+impl FromStr for Factor {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Factor, String> {
+        let found = Factor::ALL.into_iter().find(|factor| factor.name() == text);
+        found.ok_or_else(|| format!("there is no factor `{text}`"))
+    }
+}
+
+impl MmaTile {
+    /// Products along the rows of a warp's tile.
+    pub fn products_m(&self) -> u32 {
+        self.rows / self.warps_m / 16
+    }
+
+    /// Products along the columns of a warp's tile.
+    pub fn products_n(&self) -> u32 {
+        self.columns / self.warps_n / 8
+    }
+
+    /// Products of a warp along the columns whose columns are interleaved, so that a thread holds
+    /// adjacent ones: two where there are two.
+    pub fn interleaved(&self) -> u32 {
+        if self.products_n().is_multiple_of(2) { 2 } else { 1 }
+    }
+
+    /// Whether the sizes are whole numbers of products for each warp.
+    pub fn is_whole(&self) -> bool {
+        let whole = |size: u32, warps: u32, product: u64| {
+            warps > 0 && size > 0 && u64::from(size).is_multiple_of(u64::from(warps) * product)
+        };
+        whole(self.rows, self.warps_m, 16) && whole(self.columns, self.warps_n, 8)
+    }
+
+    /// The sums: rows, columns.
+    pub fn sums(&self) -> Layout {
+        let pair = self.interleaved();
+        let rest = self.products_n() / pair;
+        Layout {
+            shape: vec![self.rows, self.columns],
+            registers: digits(&[
+                (1, 2, 1),
+                (1, pair, 2),
+                (0, 2, 8),
+                (0, self.products_m(), 16),
+                (1, rest, 8 * pair),
+            ]),
+            threads: digits(&[
+                (1, 4, 2 * pair),
+                (0, 8, 1),
+                (0, self.warps_m, self.rows / self.warps_m),
+                (1, self.warps_n, self.columns / self.warps_n),
+            ]),
+        }
+    }
+
+    /// Left factors: rows, then the four threads of a row, then the adjacent inner elements of each.
+    pub fn left(&self) -> Layout {
+        Layout {
+            shape: vec![self.rows, 4, self.factor.held()],
+            registers: digits(&[(2, self.factor.held(), 1), (0, 2, 8), (0, self.products_m(), 16)]),
+            threads: digits(&[
+                (1, 4, 1),
+                (0, 8, 1),
+                (0, self.warps_m, self.rows / self.warps_m),
+                (0, self.warps_n, 0),
+            ]),
+        }
+    }
+
+    /// Right factors: columns, then as for [`MmaTile::left`].
+    pub fn right(&self) -> Layout {
+        let pair = self.interleaved();
+        let rest = self.products_n() / pair;
+        Layout {
+            shape: vec![self.columns, 4, self.factor.held()],
+            registers: digits(&[(2, self.factor.held(), 1), (0, pair, 2), (0, rest, 8 * pair)]),
+            threads: digits(&[
+                (1, 4, 1),
+                (0, 2, 1),
+                (0, 4, 2 * pair),
+                (0, self.warps_m, 0),
+                (0, self.warps_n, self.columns / self.warps_n),
+            ]),
+        }
+    }
+}
+
+/// Digits without those that have one value.
+fn digits(digits: &[(u32, u32, u32)]) -> Vec<Mode> {
+    digits
+        .iter()
+        .filter(|&&(_, size, _)| size > 1)
+        .map(|&(dim, size, stride)| Mode::new(dim, size, stride))
+        .collect()
+}

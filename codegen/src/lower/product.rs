@@ -1,0 +1,147 @@
+//! Contractions as batches of matrix products.
+//!
+//! The iteration axes are grouped by role, each group linearised: a batch of matrix products `M x K` by
+//! `K x N`. Operands are pulled element by element where the group's positions map to, so convolution is
+//! implicit GEMM and whatever stands before an operand is computed as its tile is filled.
+
+use fornax_ir::op::{AxisRole, ContractionForm, OpCtx, OperandMap};
+use fornax_ir::plan::adjacent::{is_adjacent, mapped_offset};
+use fornax_ir::plan::index::{Index, IndexSpace, Var};
+use fornax_ir::{Dim, NodeId};
+
+use super::fold::axis_order;
+use super::site::Site;
+
+/// A contraction as a batch of matrix products.
+pub(super) struct Product<'a> {
+    pub site: &'a Site<'a>,
+    pub node: NodeId,
+    pub form: ContractionForm,
+    pub batch: Group,
+    pub rows: Group,
+    pub columns: Group,
+    pub inner: Group,
+    /// Whether adjacent rows are adjacent in the result.
+    pub rows_fastest: bool,
+}
+
+/// The iteration axes of one role, the slowest first.
+pub(super) struct Group {
+    pub axes: Vec<usize>,
+    pub sizes: Vec<Dim>,
+    pub extent: Dim,
+}
+
+impl Group {
+    /// Blocks of `block` positions along the group.
+    pub fn blocks(&self, block: u32) -> Dim {
+        self.extent.ceil_div(&Dim::constant(block.into()))
+    }
+}
+
+/// Along which of its two groups an operand's elements are adjacent in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Adjacency {
+    /// Along the positions of the result.
+    Own,
+    /// Along the inner positions.
+    Inner,
+}
+
+impl<'a> Product<'a> {
+    pub fn new(
+        site: &'a Site<'a>,
+        node: NodeId,
+        form: fn(&OpCtx<'_>) -> ContractionForm,
+    ) -> Product<'a> {
+        let form = site.with_ctx(node, form);
+        let (order, inner) = axis_order(site, node, &form);
+        let group = |role: AxisRole| {
+            let axes: Vec<usize> = order
+                .iter()
+                .chain(&inner)
+                .copied()
+                .filter(|&axis| form.axes[axis].1 == role)
+                .collect();
+            let sizes: Vec<Dim> = axes.iter().map(|&axis| form.axes[axis].0.clone()).collect();
+            Group { extent: sizes.iter().product(), axes, sizes }
+        };
+        let last = order.iter().rev().find(|&&axis| !form.axes[axis].0.is(1));
+        let rows_fastest = last.is_some_and(|&axis| form.axes[axis].1 == AxisRole::Rows);
+        Product {
+            batch: group(AxisRole::Batch),
+            rows: group(AxisRole::Rows),
+            columns: group(AxisRole::Columns),
+            inner: group(AxisRole::Inner),
+            rows_fastest,
+            site,
+            node,
+            form,
+        }
+    }
+
+    /// Multiplications and additions of the contraction and functions of the rest.
+    pub fn flops(&self) -> Dim {
+        let axes: Dim = self.form.axes.iter().map(|(size, _)| size).product();
+        axes * Dim::constant(2) + self.site.pointwise_flops()
+    }
+
+    /// How an operand lies in memory, and how many adjacent elements start at a multiple of their number,
+    /// at most `most`. `group`: the positions of the result that it depends on.
+    pub fn adjacency(
+        &self,
+        operand: NodeId,
+        map: &OperandMap,
+        group: &Group,
+        most: u32,
+    ) -> (Adjacency, u32) {
+        let mut space = IndexSpace::new(self.site.dims);
+        let batch = vec![Index::default(); self.batch.axes.len()];
+        let own = space.add_var(&group.extent);
+        let inner = space.add_var(&self.inner.extent);
+        let positions = [(group, Index::var(own)), (&self.inner, Index::var(inner))];
+        let axes = self.axes(&space, &batch, &positions);
+        let Some(offset) = mapped_offset(self.site.body, &space, operand, &map.index, &axes) else {
+            let single = group.extent.is(1);
+            return (if single { Adjacency::Inner } else { Adjacency::Own }, 1);
+        };
+        let run = |var: Var, extent: &Dim| {
+            let mut run = most;
+            let whole = |run: u32| {
+                extent.divided_exactly(&Dim::constant(run.into())).is_some()
+                    && space.aligned(&offset, var, run)
+            };
+            while run > 1 && !whole(run) {
+                run /= 2;
+            }
+            run
+        };
+        if is_adjacent(&offset, own) {
+            (Adjacency::Own, run(own, &group.extent))
+        } else if is_adjacent(&offset, inner) || group.extent.is(1) {
+            (Adjacency::Inner, run(inner, &self.inner.extent))
+        } else {
+            (Adjacency::Own, 1)
+        }
+    }
+
+    /// The position along each of the contraction's axes; those of groups that are not given are 0.
+    pub fn axes(
+        &self,
+        space: &IndexSpace<'_>,
+        batch: &[Index],
+        groups: &[(&Group, Index)],
+    ) -> Vec<Index> {
+        let mut axes = vec![Index::default(); self.form.axes.len()];
+        for (&axis, index) in self.batch.axes.iter().zip(batch) {
+            axes[axis] = index.clone();
+        }
+        for (group, position) in groups {
+            let index = space.delinearize(position, &group.sizes);
+            for (&axis, index) in group.axes.iter().zip(index) {
+                axes[axis] = index;
+            }
+        }
+        axes
+    }
+}

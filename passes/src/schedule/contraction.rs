@@ -1,0 +1,349 @@
+//! Schedules of contractions, by a small model of the time that each candidate takes.
+//!
+//! Counts are per multiprocessor and in cycles; rates are an H200's. A step's time is that of the
+//! busiest of tensor cores, shared memory and instruction issue, or the latency of memory where too
+//! little runs at once.
+
+use std::collections::BTreeMap;
+
+use fornax_ir::op::{AxisRole, ContractionForm, OperandMap};
+use fornax_ir::plan::Schedule;
+use fornax_ir::{DType, Dim, DimRange, IndexExpr, Precision, Symbol};
+
+use super::{BLOCKS_TO_FILL, typical};
+
+/// Products and sums below which a launch takes longer than fused multiply-adds do.
+const SMALL_WORK: i64 = 1 << 22;
+
+/// Positions of the result along a group below which tensor cores multiply mostly zeros.
+const SKINNY: i64 = 4;
+
+/// Bytes of a step, per position of the result.
+const STEP_BYTES: i64 = 128;
+
+/// Multiply-adds of TF32 per cycle that `mma.sync` reaches (62 % of `wgmma`'s 1024; narrow floats: twice
+/// as many).
+const TF32_RATE: f64 = 640.0;
+
+/// Instructions issued per cycle.
+const ISSUE_RATE: f64 = 4.0;
+
+/// Cycles from the request of a step's elements to their use.
+const LATENCY: f64 = 900.0;
+
+/// Cycles before the first and after the last step of a block.
+const BLOCK_OVERHEAD: f64 = 2500.0;
+
+/// Cycles of a further launch.
+const LAUNCH_OVERHEAD: f64 = 5000.0;
+
+/// Bytes of device memory per cycle and multiprocessor (4.0 TB/s at 1.7 GHz).
+const MEMORY_RATE: f64 = 18.0;
+
+/// Limits of a multiprocessor: bytes of shared memory, registers, threads.
+const SHARED_BYTES: i64 = 160 * 1024;
+const REGISTERS: i64 = 65_536;
+const THREADS: i64 = 2048;
+
+/// Rows and columns of a block's tile, warps along both.
+#[rustfmt::skip]
+const TILES: [[u32; 4]; 13] = [
+    [128, 128, 2, 4],
+    [128, 256, 2, 4],
+    [256, 128, 4, 2],
+    [ 64, 256, 1, 8],
+    [128,  64, 4, 2],
+    [ 64, 128, 2, 4],
+    [ 64,  64, 2, 2],
+    [ 32, 256, 1, 8],
+    [ 32, 128, 1, 4],
+    [128,  32, 4, 1],
+    [ 32,  64, 1, 4],
+    [ 16, 256, 1, 8],
+    [ 16, 128, 1, 4],
+];
+
+const SPLITS: [u32; 6] = [1, 2, 3, 4, 8, 16];
+
+/// What a contraction multiplies, with typical sizes.
+struct Work {
+    batch: i64,
+    /// Positions that are not adjacent in the result.
+    rows: i64,
+    /// Positions that are.
+    columns: i64,
+    inner: i64,
+    /// Instructions to fetch an element of each side.
+    fetch: [f64; 2],
+    element_bytes: [f64; 2],
+    /// Instructions of the same products, relative to one multiplication of rounded factors.
+    passes: f64,
+    narrow: bool,
+}
+
+/// A schedule for a contraction; `dtypes`: of its operands.
+pub(super) fn choose(
+    form: &ContractionForm,
+    dtypes: [DType; 2],
+    precision: Precision,
+    dims: &BTreeMap<Symbol, DimRange>,
+) -> Schedule {
+    let size = |role| -> i64 {
+        let sizes = form.axes.iter().filter(|(_, of)| *of == role).map(|(size, _)| size);
+        typical(&sizes.product::<Dim>(), dims).max(1)
+    };
+    let (batch, rows, columns) =
+        (size(AxisRole::Batch), size(AxisRole::Rows), size(AxisRole::Columns));
+    let inner = size(AxisRole::Inner);
+    let work = batch.saturating_mul(rows).saturating_mul(columns).saturating_mul(inner);
+    if precision == Precision::Ieee || work < SMALL_WORK {
+        return tile(batch, rows, columns);
+    }
+    if rows.min(columns) < SKINNY {
+        return skinny(
+            form,
+            batch.saturating_mul(rows).saturating_mul(columns),
+            inner,
+            [batch, rows, columns],
+        );
+    }
+    let rows_fastest = fastest_role(form) == Some(AxisRole::Rows);
+    let order = |pair: [f64; 2]| if rows_fastest { [pair[1], pair[0]] } else { pair };
+    let fetch = [&form.lhs, &form.rhs].map(|map| if is_window(form, map) { 10.0 } else { 1.5 });
+    let narrow_operands = dtypes.iter().all(|dtype| dtype.size() == 2);
+    let narrow = narrow_operands || matches!(precision, Precision::Bf16 | Precision::Fp16);
+    let (tile_rows, tile_columns) = if rows_fastest { (columns, rows) } else { (rows, columns) };
+    Work {
+        batch,
+        rows: tile_rows,
+        columns: tile_columns,
+        inner,
+        fetch: order(fetch),
+        element_bytes: order(dtypes.map(|dtype| dtype.size() as f64)),
+        passes: if precision == Precision::Fp32 && !narrow { 3.0 } else { 1.0 },
+        narrow,
+    }
+    .best()
+}
+
+impl Work {
+    fn best(&self) -> Schedule {
+        let mut best: Option<(f64, Schedule)> = None;
+        for [block_m, block_n, warps_m, warps_n] in TILES {
+            for splits in SPLITS {
+                let Some(time) = self.time([block_m, block_n, warps_m, warps_n], splits) else {
+                    continue;
+                };
+                if best.as_ref().is_none_or(|(least, _)| time < *least) {
+                    let stages = 2;
+                    let schedule =
+                        Schedule::Mma { block_m, block_n, warps_m, warps_n, stages, splits };
+                    best = Some((time, schedule));
+                }
+            }
+        }
+        best.expect("invariant: the smallest tile without parts always fits").1
+    }
+
+    /// Cycles that a schedule takes; none where it does not fit or has parts without work.
+    fn time(&self, [block_m, block_n, warps_m, warps_n]: [u32; 4], splits: u32) -> Option<f64> {
+        let (m, n) = (i64::from(block_m), i64::from(block_n));
+        let threads = i64::from(warps_m * warps_n * 32);
+        let step = STEP_BYTES / if self.narrow { 2 } else { 4 };
+        let steps = div_ceil(self.inner, step);
+        let each = div_ceil(steps, splits.into());
+        if splits > 1 && (each < 8 || each * (i64::from(splits) - 1) >= steps) {
+            return None;
+        }
+        let shared = 2 * (m + n) * STEP_BYTES;
+        // Sums, elements on their way, factors of half a step, addresses.
+        let sums = m * n / threads * if self.passes > 1.0 { 2 } else { 1 };
+        let (warp_m, warp_n) = (m / i64::from(warps_m), n / i64::from(warps_n));
+        let factors = (warp_m + warp_n) * 16 / 32 * if self.passes > 1.0 { 2 } else { 1 };
+        let registers = sums + (m + n) * step / threads + factors + 40;
+        if registers > 250 || shared > SHARED_BYTES {
+            return None;
+        }
+        let resident = (SHARED_BYTES / shared)
+            .min(REGISTERS / (threads * registers.next_multiple_of(8)))
+            .min(THREADS / threads)
+            .max(1);
+        let tiles =
+            self.batch * div_ceil(self.rows, m) * div_ceil(self.columns, n) * i64::from(splits);
+        let resident = resident.min(div_ceil(tiles, BLOCKS_TO_FILL)) as f64;
+        let rate = TF32_RATE * if self.narrow { 2.0 } else { 1.0 };
+        let products = (m * n * step) as f64 * self.passes / rate;
+        let warps = threads / 32;
+        let shared_cycles = ((warp_m + warp_n) * warps + m + n) as f64;
+        let fetched = (m as f64 * self.fetch[0] + n as f64 * self.fetch[1]) * step as f64 / 32.0;
+        let multiplied = (m * n * step) as f64 * self.passes / 1024.0;
+        let split_factors = if self.passes > 1.0 { 7.0 } else { 0.0 };
+        let factor_work = ((warp_m + warp_n) * warps * step) as f64 * split_factors / 32.0;
+        let issued = (fetched + multiplied + factor_work + shared_cycles / 2.0) / ISSUE_RATE;
+        let busy = products.max(shared_cycles).max(issued);
+        let step_time = (resident * busy).max(LATENCY);
+        let waves = (tiles as f64 / (BLOCKS_TO_FILL as f64 * resident)).ceil();
+        let mut time = waves * (each as f64 * step_time + BLOCK_OVERHEAD);
+        let results = (self.batch * self.rows * self.columns) as f64;
+        let operands = self.batch as f64
+            * self.inner as f64
+            * (self.rows as f64 * self.element_bytes[0]
+                + self.columns as f64 * self.element_bytes[1]);
+        let multiprocessors = BLOCKS_TO_FILL as f64;
+        let windowed = self.fetch.iter().any(|&fetch| fetch > 2.0);
+        let read = if windowed { 0.0 } else { operands };
+        time = time.max((read + 4.0 * results) / (MEMORY_RATE * multiprocessors));
+        if splits > 1 {
+            let moved = 8.0 * results * f64::from(splits);
+            time += LAUNCH_OVERHEAD + moved / (MEMORY_RATE * multiprocessors);
+        }
+        Some(time)
+    }
+}
+
+/// Whether an operand's index moves with positions of the result and inner ones together.
+fn is_window(form: &ContractionForm, map: &OperandMap) -> bool {
+    let has = |expr: &IndexExpr, inner: bool| {
+        let mut axes = Vec::new();
+        collect_axes(expr, &mut axes);
+        axes.iter().any(|&axis| (form.axes[axis].1 == AxisRole::Inner) == inner)
+    };
+    map.index.iter().any(|expr| has(expr, true) && has(expr, false) && !is_group(form, expr))
+}
+
+/// Whether an index is that of a channel in its group.
+fn is_group(form: &ContractionForm, expr: &IndexExpr) -> bool {
+    let mut axes = Vec::new();
+    collect_axes(expr, &mut axes);
+    axes.iter().all(|&axis| matches!(form.axes[axis].1, AxisRole::Inner | AxisRole::Batch))
+}
+
+fn collect_axes(expr: &IndexExpr, axes: &mut Vec<usize>) {
+    match expr {
+        IndexExpr::Axis(axis) => axes.push(*axis),
+        IndexExpr::Size(_) | IndexExpr::Element { .. } => {}
+        IndexExpr::Mul(x, _) | IndexExpr::FloorDiv(x, _) | IndexExpr::Mod(x, _) => {
+            collect_axes(x, axes);
+        }
+        IndexExpr::Add(x, y) | IndexExpr::Min(x, y) | IndexExpr::Max(x, y) => {
+            collect_axes(x, axes);
+            collect_axes(y, axes);
+        }
+    }
+}
+
+/// The role of the axis along which results are adjacent.
+fn fastest_role(form: &ContractionForm) -> Option<AxisRole> {
+    form.out.iter().rev().find_map(|expr| {
+        let mut axes = Vec::new();
+        collect_axes(expr, &mut axes);
+        let moving = axes.into_iter().find(|&axis| !form.axes[axis].0.is(1));
+        moving.map(|axis| form.axes[axis].1)
+    })
+}
+
+/// A contraction that reads each element of its larger operand once or a few times.
+fn skinny(form: &ContractionForm, results: i64, inner: i64, sizes: [i64; 3]) -> Schedule {
+    let larger = if sizes[1] >= sizes[2] { &form.lhs } else { &form.rhs };
+    let mut axes = Vec::new();
+    larger.index.iter().rev().take(1).for_each(|expr| collect_axes(expr, &mut axes));
+    let contiguous = axes.iter().any(|&axis| form.axes[axis].1 == AxisRole::Inner);
+    if inner >= 65_536 && results < BLOCKS_TO_FILL {
+        let parts = (inner / 16_384).clamp(1, 2 * BLOCKS_TO_FILL / results.max(1)).max(1);
+        return Schedule::FoldSplit { threads: 256, vector: 4, parts: parts as u32 };
+    }
+    if inner <= 32 || (!contiguous && results >= 128 * BLOCKS_TO_FILL) {
+        return Schedule::FoldThread { threads: 128, vector: 1 };
+    }
+    let wanted = (inner as u64).div_ceil(16).next_power_of_two();
+    let per_row = (wanted.clamp(32, 512)) as u32;
+    let threads = per_row.max(128);
+    Schedule::FoldBlock { threads, rows: threads / per_row, vector: 4 }
+}
+
+/// A tile of fused multiply-adds.
+fn tile(batch: i64, rows: i64, columns: i64) -> Schedule {
+    let candidates = [
+        (128u32, 128u32, 8u32, 8u32),
+        (64, 64, 4, 4),
+        (32, 64, 4, 4),
+        (32, 32, 2, 4),
+        (16, 32, 2, 2),
+    ];
+    let blocks = |m: u32, n: u32| {
+        let tiles = |size: i64, tile: u32| div_ceil(size.max(1), tile.into());
+        batch.saturating_mul(tiles(rows, m)).saturating_mul(tiles(columns, n))
+    };
+    let waste = |m: u32, n: u32| {
+        blocks(m, n).saturating_mul(i64::from(m * n))
+            > 2 * batch.saturating_mul(rows.max(1)).saturating_mul(columns.max(1))
+    };
+    let (block_m, block_n, thread_m, thread_n) = candidates
+        .into_iter()
+        .find(|&(m, n, ..)| blocks(m, n) >= BLOCKS_TO_FILL && !waste(m, n))
+        .or_else(|| candidates.into_iter().find(|&(m, n, ..)| m <= 64 && !waste(m, n)))
+        .unwrap_or(candidates[candidates.len() - 1]);
+    Schedule::Tile { block_m, block_n, block_k: 16, thread_m, thread_n }
+}
+
+fn div_ceil(size: i64, by: i64) -> i64 {
+    size.unsigned_abs().div_ceil(by.unsigned_abs()) as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn work(rows: i64, columns: i64, inner: i64) -> Work {
+        Work {
+            batch: 1,
+            rows,
+            columns,
+            inner,
+            fetch: [1.5; 2],
+            element_bytes: [4.0; 2],
+            passes: 1.0,
+            narrow: false,
+        }
+    }
+
+    fn blocks(schedule: &Schedule, work: &Work) -> i64 {
+        let Schedule::Mma { block_m, block_n, splits, .. } = *schedule else {
+            panic!("{schedule}")
+        };
+        let tiles = div_ceil(work.rows, block_m.into()) * div_ceil(work.columns, block_n.into());
+        tiles * i64::from(splits)
+    }
+
+    #[test]
+    fn large_products_get_large_tiles_and_few_tiles_get_parts() {
+        let large = work(4096, 4096, 4096);
+        let Schedule::Mma { block_m, block_n, splits, .. } = large.best() else { panic!() };
+        assert!(block_m * block_n >= 128 * 128 && splits == 1, "{}", large.best());
+        let long = work(256, 256, 524_288);
+        let schedule = long.best();
+        assert!(blocks(&schedule, &long) >= 64, "{schedule}");
+        let Schedule::Mma { splits, .. } = schedule else { panic!() };
+        assert!(splits > 1, "{schedule}");
+    }
+
+    #[test]
+    fn tiles_follow_narrow_results() {
+        let narrow = work(16, 100_000, 144);
+        let Schedule::Mma { block_m, .. } = narrow.best() else { panic!() };
+        assert_eq!(block_m, 16);
+    }
+
+    #[test]
+    fn parts_have_work() {
+        for splits in SPLITS {
+            for inner in [32, 256, 300, 4096] {
+                if work(64, 64, inner).time(TILES[6], splits).is_some() {
+                    let steps = div_ceil(inner, 32);
+                    let each = div_ceil(steps, splits.into());
+                    assert!(each * (i64::from(splits) - 1) < steps);
+                }
+            }
+        }
+    }
+}
