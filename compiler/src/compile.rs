@@ -10,7 +10,7 @@ use fornax_ir::plan::{MemoryPlan, Plan};
 use fornax_ir::verify::{verify, verify_plan};
 use fornax_ir::{Diagnostic, Graph, SourceMap, Type};
 use fornax_passes::egraph::{Optimized, optimize};
-use fornax_passes::{PassError, canonicalize, fuse, memory};
+use fornax_passes::{PassError, canonicalize, fuse, memory, pack};
 use rayon::prelude::*;
 
 use crate::assemble::{Assembly, assemble};
@@ -126,6 +126,7 @@ pub fn compile_graph(
     observer(Stage::Optimized, &graph.name, &|| optimized.graph.to_string());
 
     let plan = fuse(&optimized.graph, options.precision)
+        .and_then(pack)
         .map_err(|error| pass_error(error, &graph))?;
     check(options, "fusion", &graph.sources, || verify_plan(&plan))?;
     observer(Stage::Fused, &graph.name, &|| plan.to_string());
@@ -288,7 +289,9 @@ pub fn run_pass(path: &Path, text: &str, pass: &str) -> Result<String, Error> {
     let canonical = || canonicalize(graph.clone()).map_err(|error| pass_error(error, &graph));
     let plan = || {
         let canonical = canonical()?;
-        fuse(&canonical, PrecisionPolicy::default()).map_err(|error| pass_error(error, &graph))
+        fuse(&canonical, PrecisionPolicy::default())
+            .and_then(pack)
+            .map_err(|error| pass_error(error, &graph))
     };
     match pass {
         "verify" => Ok(String::new()),

@@ -79,6 +79,20 @@ impl IndexExpr {
         }
     }
 
+    /// The iteration axes that occur, each as often as it does; those of elements' indices are left out.
+    pub fn axes(&self) -> Vec<usize> {
+        match self {
+            IndexExpr::Axis(axis) => vec![*axis],
+            IndexExpr::Size(_) | IndexExpr::Element { .. } => Vec::new(),
+            IndexExpr::Mul(x, _) | IndexExpr::FloorDiv(x, _) | IndexExpr::Mod(x, _) => x.axes(),
+            IndexExpr::Add(a, b) | IndexExpr::Min(a, b) | IndexExpr::Max(a, b) => {
+                let mut axes = a.axes();
+                axes.extend(b.axes());
+                axes
+            }
+        }
+    }
+
     /// Sum; zero is dropped.
     pub fn plus(self, other: IndexExpr) -> IndexExpr {
         match (&self, &other) {

@@ -2,17 +2,19 @@
 //!
 //! [`canonicalize`] rewrites a graph to primitive ops, [`egraph::optimize`] finds the cheapest graph that
 //! the [`rules`] prove equal, [`fuse`] groups its nodes into the regions of a plan and gives each a
-//! schedule, [`memory::plan`] says where the values between regions lie.
+//! schedule, [`pack`] turns weights as schedules read them, [`memory::plan`] says where the values between regions lie.
 
 mod canonicalize;
 pub mod egraph;
 mod fuse;
 pub mod memory;
+mod pack;
 pub mod rules;
 mod schedule;
 
 pub use canonicalize::canonicalize;
 pub use fuse::fuse;
+pub use pack::pack;
 
 use fornax_ir::interp::InterpError;
 use fornax_ir::plan::Rejection;

@@ -242,8 +242,19 @@ impl<'c, 'k> Emitter<'c, 'k> {
         {
             return self.swizzled(self.kernel.shared[index as usize].dtype, offset, vector);
         }
-        let offsets = self.registers(offset).iter();
-        offsets.step_by(vector as usize).map(|offset| offset.into_int_value()).collect()
+        let offsets: Vec<IntValue> =
+            self.registers(offset).iter().map(|offset| offset.into_int_value()).collect();
+        let relative = self.relative(offset).filter(|_| offsets.len() > 1);
+        let place = |register: usize| match relative {
+            // Offsets do not overflow, which LLVM cannot see: written so, all addresses are one address
+            // and constants.
+            Some(relative) => {
+                let first = offsets[0];
+                self.ir.add_exact(first, self.ir.int_like(first, relative[register]))
+            }
+            None => offsets[register],
+        };
+        (0..offsets.len()).step_by(vector as usize).map(place).collect()
     }
 
     fn store(

@@ -135,18 +135,15 @@ pub fn lower(
             &Schedule::Tile { block_m, block_n, block_k, thread_m, thread_n },
             &Structure::Contraction(anchor),
         ) => {
-            let OpClass::Contraction(form) = site.body.node(anchor).op.class() else {
-                unreachable!("invariant: a contraction's structure has a contraction")
-            };
             let sizes = tile::Sizes { block_m, block_n, block_k, thread_m, thread_n };
-            tile::lower(&site, anchor, *form, sizes)
+            tile::lower(&site, anchor, sizes)
         }
         (
             &Schedule::Mma { block_m, block_n, warps_m, warps_n, stages, splits },
-            Some((anchor, OpClass::Contraction(form))),
+            &Structure::Contraction(anchor),
         ) => {
             let sizes = tile_mma::Sizes { block_m, block_n, warps_m, warps_n, stages, splits };
-            tile_mma::lower(&site, anchor, *form, sizes)
+            tile_mma::lower(&site, anchor, sizes)
         }
         (schedule, _) => {
             let reason = format!(

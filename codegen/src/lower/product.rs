@@ -4,7 +4,7 @@
 //! `K x N`. Operands are pulled element by element where the group's positions map to, so convolution is
 //! implicit GEMM and whatever stands before an operand is computed as its tile is filled.
 
-use fornax_ir::op::{AxisRole, ContractionForm, OpCtx, OperandMap};
+use fornax_ir::op::{AxisRole, ContractionForm, OpClass, OperandMap};
 use fornax_ir::plan::adjacent::{is_adjacent, mapped_offset};
 use fornax_ir::plan::index::{Index, IndexSpace, Var};
 use fornax_ir::{Dim, NodeId};
@@ -49,13 +49,13 @@ pub(super) enum Adjacency {
 }
 
 impl<'a> Product<'a> {
-    pub fn new(
-        site: &'a Site<'a>,
-        node: NodeId,
-        form: fn(&OpCtx<'_>) -> ContractionForm,
-    ) -> Product<'a> {
+    pub fn new(site: &'a Site<'a>, node: NodeId) -> Product<'a> {
+        let OpClass::Contraction(form) = site.body.node(node).op.class() else {
+            unreachable!("invariant: a contraction's structure has a contraction")
+        };
         let form = site.with_ctx(node, form);
         let (order, inner) = axis_order(site, node, &form);
+        let inner = inner_order(site, node, &form, inner);
         let group = |role: AxisRole| {
             let axes: Vec<usize> = order
                 .iter()
@@ -144,4 +144,25 @@ impl<'a> Product<'a> {
         }
         axes
     }
+}
+
+/// Inner axes as the right operand has them in memory, the slowest first, where that is known: a kernel
+/// that is turned for it (see the `pack` pass) is read in order.
+fn inner_order(
+    site: &Site<'_>,
+    node: NodeId,
+    form: &ContractionForm,
+    mut inner: Vec<usize>,
+) -> Vec<usize> {
+    let mut space = IndexSpace::new(site.dims);
+    let vars: Vec<Var> = form.axes.iter().map(|(size, _)| space.add_var(size)).collect();
+    let axes: Vec<Index> = vars.iter().map(|&var| Index::var(var)).collect();
+    let operand = site.body.operands(node)[1];
+    let offset = mapped_offset(site.body, &space, operand, &form.rhs.index, &axes);
+    let step = |axis: usize| offset.as_ref()?.step(vars[axis])?.as_const();
+    let steps: Option<Vec<i64>> = inner.iter().map(|&axis| step(axis)).collect();
+    if steps.is_some() {
+        inner.sort_by_key(|&axis| std::cmp::Reverse(step(axis)));
+    }
+    inner
 }

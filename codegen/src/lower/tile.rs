@@ -3,7 +3,7 @@
 //!
 //! Operands are pulled as [`super::product`] says.
 
-use fornax_ir::op::{ContractionForm, OpCtx, OperandMap};
+use fornax_ir::op::OperandMap;
 use fornax_ir::{BinaryFn, DType, Dim, NodeId, Scalar};
 
 use super::emit::{Emitter, build_kernel};
@@ -62,10 +62,9 @@ struct Side<'p> {
 pub(super) fn lower(
     site: &Site<'_>,
     anchor: NodeId,
-    form: fn(&OpCtx<'_>) -> ContractionForm,
     sizes: Sizes,
 ) -> Result<LoweredRegion, CodegenError> {
-    let tiling = Tiling::new(site, anchor, form, sizes);
+    let tiling = Tiling::new(site, anchor, sizes);
     let blocks = tiling.blocks();
     let name = site.kernel_name("");
     let (kernel, mut launch) = build_kernel(site, &name, tiling.threads, |emitter, b| {
@@ -78,13 +77,8 @@ pub(super) fn lower(
 }
 
 impl<'a> Tiling<'a> {
-    fn new(
-        site: &'a Site<'a>,
-        node: NodeId,
-        form: fn(&OpCtx<'_>) -> ContractionForm,
-        sizes: Sizes,
-    ) -> Tiling<'a> {
-        let product = Product::new(site, node, form);
+    fn new(site: &'a Site<'a>, node: NodeId, sizes: Sizes) -> Tiling<'a> {
+        let product = Product::new(site, node);
         let threads = sizes.block_m / sizes.thread_m * (sizes.block_n / sizes.thread_n);
         let tile = result_layout(sizes, u32::from(!product.rows_fastest));
         Tiling { product, sizes, threads, tile }

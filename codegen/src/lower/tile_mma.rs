@@ -6,7 +6,7 @@
 //! order is: elements are turned in registers. While a step is multiplied, the next one's elements are
 //! on their way from memory to registers; they are rounded as they are written to the other buffer.
 
-use fornax_ir::op::{ContractionForm, OpCtx, OperandMap};
+use fornax_ir::op::OperandMap;
 use fornax_ir::{BinaryFn, DType, Dim, NodeId, Precision, Scalar, UnaryFn};
 
 use super::emit::{Array, Emitter, build_kernel};
@@ -78,10 +78,9 @@ struct Side<'p> {
 pub(super) fn lower(
     site: &Site<'_>,
     anchor: NodeId,
-    form: fn(&OpCtx<'_>) -> ContractionForm,
     sizes: Sizes,
 ) -> Result<LoweredRegion, CodegenError> {
-    let tiling = Tiling::new(site, anchor, form, sizes)?;
+    let tiling = Tiling::new(site, anchor, sizes)?;
     let threads = sizes.warps_m * sizes.warps_n * WARP;
     let blocks = tiling.blocks();
     let part = if sizes.splits > 1 { "_parts" } else { "" };
@@ -111,13 +110,8 @@ pub(super) fn lower(
 }
 
 impl<'a> Tiling<'a> {
-    fn new(
-        site: &'a Site<'a>,
-        node: NodeId,
-        form: fn(&OpCtx<'_>) -> ContractionForm,
-        sizes: Sizes,
-    ) -> Result<Tiling<'a>, CodegenError> {
-        let product = Product::new(site, node, form);
+    fn new(site: &'a Site<'a>, node: NodeId, sizes: Sizes) -> Result<Tiling<'a>, CodegenError> {
+        let product = Product::new(site, node);
         let refused = |reason: &str| Err(site.error(node, format!("tensor cores {reason}")));
         if product.form.accumulator != DType::F32 {
             return refused("add up in f32 only");

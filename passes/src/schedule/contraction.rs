@@ -165,7 +165,7 @@ impl Work {
             return None;
         }
         let resident = (SHARED_BYTES / shared)
-            .min(REGISTERS / (threads * registers.next_multiple_of(8)))
+            .min(REGISTERS / (threads * div_ceil(registers, 8) * 8))
             .min(THREADS / threads)
             .max(1);
         let tiles =
@@ -204,40 +204,20 @@ impl Work {
 /// Whether an operand's index moves with positions of the result and inner ones together.
 fn is_window(form: &ContractionForm, map: &OperandMap) -> bool {
     let has = |expr: &IndexExpr, inner: bool| {
-        let mut axes = Vec::new();
-        collect_axes(expr, &mut axes);
-        axes.iter().any(|&axis| (form.axes[axis].1 == AxisRole::Inner) == inner)
+        expr.axes().iter().any(|&axis| (form.axes[axis].1 == AxisRole::Inner) == inner)
     };
     map.index.iter().any(|expr| has(expr, true) && has(expr, false) && !is_group(form, expr))
 }
 
 /// Whether an index is that of a channel in its group.
 fn is_group(form: &ContractionForm, expr: &IndexExpr) -> bool {
-    let mut axes = Vec::new();
-    collect_axes(expr, &mut axes);
-    axes.iter().all(|&axis| matches!(form.axes[axis].1, AxisRole::Inner | AxisRole::Batch))
-}
-
-fn collect_axes(expr: &IndexExpr, axes: &mut Vec<usize>) {
-    match expr {
-        IndexExpr::Axis(axis) => axes.push(*axis),
-        IndexExpr::Size(_) | IndexExpr::Element { .. } => {}
-        IndexExpr::Mul(x, _) | IndexExpr::FloorDiv(x, _) | IndexExpr::Mod(x, _) => {
-            collect_axes(x, axes);
-        }
-        IndexExpr::Add(x, y) | IndexExpr::Min(x, y) | IndexExpr::Max(x, y) => {
-            collect_axes(x, axes);
-            collect_axes(y, axes);
-        }
-    }
+    expr.axes().iter().all(|&axis| matches!(form.axes[axis].1, AxisRole::Inner | AxisRole::Batch))
 }
 
 /// The role of the axis along which results are adjacent.
 fn fastest_role(form: &ContractionForm) -> Option<AxisRole> {
     form.out.iter().rev().find_map(|expr| {
-        let mut axes = Vec::new();
-        collect_axes(expr, &mut axes);
-        let moving = axes.into_iter().find(|&axis| !form.axes[axis].0.is(1));
+        let moving = expr.axes().into_iter().find(|&axis| !form.axes[axis].0.is(1));
         moving.map(|axis| form.axes[axis].1)
     })
 }
@@ -245,9 +225,8 @@ fn fastest_role(form: &ContractionForm) -> Option<AxisRole> {
 /// A contraction that reads each element of its larger operand once or a few times.
 fn skinny(form: &ContractionForm, results: i64, inner: i64, sizes: [i64; 3]) -> Schedule {
     let larger = if sizes[1] >= sizes[2] { &form.lhs } else { &form.rhs };
-    let mut axes = Vec::new();
-    larger.index.iter().rev().take(1).for_each(|expr| collect_axes(expr, &mut axes));
-    let contiguous = axes.iter().any(|&axis| form.axes[axis].1 == AxisRole::Inner);
+    let last = larger.index.last().map(IndexExpr::axes).unwrap_or_default();
+    let contiguous = last.iter().any(|&axis| form.axes[axis].1 == AxisRole::Inner);
     if inner >= 65_536 && results < BLOCKS_TO_FILL {
         let parts = (inner / 16_384).clamp(1, 2 * BLOCKS_TO_FILL / results.max(1)).max(1);
         return Schedule::FoldSplit { threads: 256, vector: 4, parts: parts as u32 };

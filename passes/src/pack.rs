@@ -1,0 +1,209 @@
+//! Packing of convolution kernels: weights in the order in which tiles are multiplied.
+//!
+//! Tensor cores take inner elements in steps. Where a step lies within one tap of the kernel, its
+//! elements are channels of the same pixels, which need no index arithmetic of their own; so taps go
+//! outside and channels inside, and the weights have to lie like that. The prepare program turns them
+//! once; the region reads the turned weights through the opposite transposition, which the lowering
+//! sees through.
+
+use std::collections::BTreeMap;
+
+use fornax_ir::op::{AxisRole, ContractionForm, ContractionKind, OpClass, OpCtx};
+use fornax_ir::plan::{Phase, Plan, Region, Schedule, ValueRef};
+use fornax_ir::{Graph, IndexExpr, LocSet, NodeId, Precision, Type, attrs};
+
+use crate::{PassError, schedule};
+
+/// Channels below which a step has several taps anyway.
+const FEWEST_CHANNELS: i64 = 8;
+
+/// Turns the weights of convolutions that are multiplied in tiles.
+///
+/// # Errors
+/// When a changed body breaks a constraint of its ops (our bug).
+pub fn pack(mut plan: Plan) -> Result<Plan, PassError> {
+    let first_run = plan.regions.iter().take_while(|region| region.phase == Phase::Prepare).count();
+    let mut packed: Vec<Region> = Vec::new();
+    let mut known: BTreeMap<(ValueRef, Vec<i64>), usize> = BTreeMap::new();
+    // Where regions read packed values: region, operand, number of the packed value.
+    let mut reads: Vec<(usize, usize, usize)> = Vec::new();
+    for index in first_run..plan.regions.len() {
+        let Some(found) = find(&plan, &plan.regions[index]) else { continue };
+        let key = (found.value, found.order.clone());
+        let number = match known.get(&key) {
+            Some(&number) => number,
+            None => {
+                packed.push(turned(&plan, &found, packed.len())?);
+                known.insert(key, packed.len() - 1);
+                packed.len() - 1
+            }
+        };
+        plan.regions[index].body = reading_turned(&plan.regions[index].body, &found)?;
+        reads.push((index, found.operand, number));
+    }
+    if packed.is_empty() {
+        return Ok(plan);
+    }
+    let count = packed.len();
+    let moved = |value: ValueRef| match value {
+        ValueRef::Region { region, output } if region >= first_run => {
+            ValueRef::Region { region: region + count, output }
+        }
+        other => other,
+    };
+    for region in &mut plan.regions {
+        region.operands.iter_mut().for_each(|operand| *operand = moved(*operand));
+    }
+    plan.outputs.iter_mut().for_each(|output| output.value = moved(output.value));
+    for (index, operand, number) in reads {
+        plan.regions[index].operands[operand] =
+            ValueRef::Region { region: first_run + number, output: 0 };
+    }
+    plan.regions.splice(first_run..first_run, packed);
+    Ok(plan)
+}
+
+/// A kernel that is to be turned.
+struct Found {
+    /// The region's operand, and the body's input node for it.
+    operand: usize,
+    node: NodeId,
+    value: ValueRef,
+    /// The axes of the turned kernel.
+    order: Vec<i64>,
+}
+
+fn find(plan: &Plan, region: &Region) -> Option<Found> {
+    let body = &region.body;
+    if !matches!(region.schedule, Schedule::Mma { .. }) {
+        return None;
+    }
+    let (anchor, form) =
+        body.in_order().into_iter().find_map(|id| match body.node(id).op.class() {
+            OpClass::Contraction(form) => Some((id, form)),
+            _ => None,
+        })?;
+    let node = body.operands(anchor)[1];
+    let operand = body.inputs().iter().position(|&input| input == node)?;
+    let value = region.operands[operand];
+    let prepared = match value {
+        ValueRef::Input(_) => false,
+        ValueRef::Weight(_) => true,
+        ValueRef::Region { region, .. } => plan.regions[region].phase == Phase::Prepare,
+    };
+    let reads = region.operands.iter().filter(|&&other| other == value).count();
+    if !prepared || reads > 1 || body.users(node) != [anchor] {
+        return None;
+    }
+    let types = body.operand_types(anchor);
+    let form = form(&OpCtx { attrs: &body.node(anchor).attrs, operands: &types });
+    let order = order(&form)?;
+    Some(Found { operand, node, value, order })
+}
+
+/// Output channels, taps, input channels; none where the kernel is not of that kind or is like that.
+fn order(form: &ContractionForm) -> Option<Vec<i64>> {
+    if form.kind != ContractionKind::Convolution {
+        return None;
+    }
+    let is_inner = |axis: usize| form.axes[axis].1 == AxisRole::Inner;
+    // The inner axis that an index of the image has without a position of the result.
+    let channel = form.lhs.index.iter().find_map(|expr| {
+        let axes = expr.axes();
+        let alone = axes.iter().all(|&axis| form.axes[axis].1 != AxisRole::Rows);
+        axes.into_iter().find(|&axis| alone && is_inner(axis))
+    })?;
+    if form.axes[channel].0.as_const()? < FEWEST_CHANNELS {
+        return None;
+    }
+    let (mut outer, mut taps, mut last) = (Vec::new(), Vec::new(), Vec::new());
+    for (position, expr) in form.rhs.index.iter().enumerate() {
+        let place = match expr {
+            IndexExpr::Axis(axis) if *axis == channel => &mut last,
+            IndexExpr::Axis(axis) if is_inner(*axis) => &mut taps,
+            _ => &mut outer,
+        };
+        place.push(position as i64);
+    }
+    let single = form
+        .axes
+        .iter()
+        .enumerate()
+        .all(|(axis, (size, role))| *role != AxisRole::Inner || axis == channel || size.is(1));
+    let order: Vec<i64> = outer.into_iter().chain(taps).chain(last.iter().copied()).collect();
+    (last.len() == 1 && !single && !order.is_sorted()).then_some(order)
+}
+
+/// The region of the prepare program that turns a kernel.
+fn turned(plan: &Plan, found: &Found, number: usize) -> Result<Region, PassError> {
+    let ty = plan.ty(found.value);
+    let mut body = empty_like(plan, "pack");
+    let kernel = input(&mut body, "a0", ty)?;
+    let order = found.order.clone();
+    let result = body.add("transpose", attrs! { perm: order }, &[kernel], LocSet::none())?;
+    body.output("y0", result);
+    let name = format!("pack{number}");
+    let schedule = schedule::choose(&body, Precision::Ieee, &plan.dims)
+        .map_err(|rejection| PassError::Region { region: name.clone(), rejection })?;
+    Ok(Region {
+        name,
+        phase: Phase::Prepare,
+        body,
+        operands: vec![found.value],
+        precision: Precision::Ieee,
+        schedule,
+    })
+}
+
+/// A body that reads the turned kernel and turns it back.
+fn reading_turned(body: &Graph, found: &Found) -> Result<Graph, PassError> {
+    let mut copy = Graph::new(body.name.clone());
+    copy.dims = body.dims.clone();
+    copy.sources = body.sources.clone();
+    let mut copies: BTreeMap<NodeId, NodeId> = BTreeMap::new();
+    // Inputs first, in their order.
+    for &id in body.inputs() {
+        let ty = body.ty(id);
+        let name = body.input_name(id);
+        let value = if id == found.node {
+            let sizes = found.order.iter().map(|&axis| ty.shape[axis as usize].clone());
+            let turned = Type::new(ty.dtype, sizes.collect::<Vec<_>>());
+            let kernel = input(&mut copy, name, &turned)?;
+            let mut back = vec![0i64; found.order.len()];
+            for (position, &axis) in found.order.iter().enumerate() {
+                back[axis as usize] = position as i64;
+            }
+            copy.add("transpose", attrs! { perm: back }, &[kernel], LocSet::none())?
+        } else {
+            input(&mut copy, name, ty)?
+        };
+        copies.insert(id, value);
+    }
+    for id in body.in_order() {
+        if copies.contains_key(&id) {
+            continue;
+        }
+        let node = body.node(id);
+        let operands: Vec<NodeId> =
+            body.operands(id).iter().map(|operand| copies[operand]).collect();
+        let value = copy.add(node.op.name(), node.attrs.clone(), &operands, node.loc.clone())?;
+        copies.insert(id, value);
+    }
+    for output in body.outputs() {
+        copy.output(output.name.clone(), copies[&output.value]);
+    }
+    Ok(copy)
+}
+
+fn empty_like(plan: &Plan, name: &str) -> Graph {
+    let mut body = Graph::new(name);
+    body.dims = plan.dims.clone();
+    body.sources = plan.sources.clone();
+    body
+}
+
+fn input(body: &mut Graph, name: &str, ty: &Type) -> Result<NodeId, PassError> {
+    let shape = ty.shape.to_vec();
+    let attrs = attrs! { name: name, dtype: ty.dtype, shape: shape };
+    Ok(body.add("input", attrs, &[], LocSet::none())?)
+}
