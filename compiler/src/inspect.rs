@@ -5,7 +5,7 @@ use std::fmt::Write;
 use fornax_bundle::manifest::{
     Buffer, BufferKind, Kernel, Launch, Port, Step, TargetPlan, WeightDecl,
 };
-use fornax_bundle::{Bundle, Dim, Dims};
+use fornax_bundle::{Bundle, Dim, Dims, Precision};
 
 /// Which parts of a bundle to show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

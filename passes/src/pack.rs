@@ -207,3 +207,62 @@ fn input(body: &mut Graph, name: &str, ty: &Type) -> Result<NodeId, PassError> {
     let attrs = attrs! { name: name, dtype: ty.dtype, shape: shape };
     Ok(body.add("input", attrs, &[], LocSet::none())?)
 }
+
+#[cfg(test)]
+mod tests {
+    use fornax_ir::verify::verify_plan;
+    use fornax_ir::{DType, Dim, PrecisionPolicy};
+
+    use super::*;
+
+    fn ty(sizes: &[i64]) -> Type {
+        let sizes: Vec<Dim> = sizes.iter().map(|&size| Dim::constant(size)).collect();
+        Type::new(DType::F32, sizes)
+    }
+
+    /// Two convolutions with one kernel of `channels`.
+    fn convolutions(channels: i64) -> Graph {
+        let mut graph = Graph::new("f");
+        let mut value = graph.input("x", ty(&[8, channels, 64, 64])).unwrap();
+        let kernel = graph.weight("w", ty(&[channels, channels, 3, 3]), None).unwrap();
+        for _ in 0..2 {
+            let attrs = attrs! {
+                strides: vec![1i64; 2],
+                pads_begin: vec![1i64; 2],
+                pads_end: vec![1i64; 2],
+                dilations: vec![1i64; 2],
+                groups: 1i64,
+            };
+            value = graph.add("conv", attrs, &[value, kernel], LocSet::none()).unwrap();
+        }
+        graph.output("y", value);
+        graph
+    }
+
+    fn packed(channels: i64, policy: PrecisionPolicy) -> Plan {
+        let graph = convolutions(channels);
+        let plan = pack(crate::fuse(&graph, policy).unwrap()).unwrap();
+        assert_eq!(verify_plan(&plan), [], "{plan}");
+        plan
+    }
+
+    #[test]
+    fn a_kernel_is_turned_once() {
+        let plan = packed(16, PrecisionPolicy::Tf32);
+        assert_eq!(plan.regions.len(), 3);
+        assert_eq!(plan.regions[0].phase, Phase::Prepare);
+        let turned = ValueRef::Region { region: 0, output: 0 };
+        assert_eq!(*plan.ty(turned), ty(&[16, 3, 3, 16]));
+        let first = ValueRef::Region { region: 1, output: 0 };
+        assert!(plan.regions[1].operands.contains(&turned));
+        assert!(plan.regions[2].operands.contains(&turned));
+        assert!(plan.regions[2].operands.contains(&first));
+        assert_eq!(plan.outputs[0].value, ValueRef::Region { region: 2, output: 0 });
+    }
+
+    #[test]
+    fn few_channels_and_other_schedules_stay() {
+        assert_eq!(packed(4, PrecisionPolicy::Tf32).regions.len(), 2);
+        assert_eq!(packed(16, PrecisionPolicy::Ieee).regions.len(), 2);
+    }
+}
