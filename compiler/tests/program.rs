@@ -312,7 +312,7 @@ fn options_are_checked() {
     let folder = Folder::new();
     let bundle = folder.file("x.fnx");
     let compile = |more: &[&str]| refused(&[&["compile", model, "-o", &bundle], more].concat());
-    assert!(compile(&["--precision", "tf32"]).contains("not supported yet"));
+    assert!(compile(&["--precision", "tf16"]).contains("torch"));
     assert!(compile(&["--target", "sm_12345"]).contains("sm_90a"));
     assert!(compile(&["--dim", "nope=3"]).contains("nope"));
     assert!(compile(&["--shape", "x=3,65"]).contains("x"));

@@ -179,7 +179,8 @@ fn fused(graph: &Graph, inputs: &[Tensor], weights: &Weights) -> Result<Vec<Tens
     let text = |error: InterpError| error.to_string();
     let dims = Interpreter::<f64>::new(graph, inputs, weights).map_err(text)?.dims().clone();
     let graph = fornax_passes::canonicalize(graph.clone()).map_err(|error| error.to_string())?;
-    let plan = fornax_passes::fuse(&graph).map_err(|error| error.to_string())?;
+    let plan = fornax_passes::fuse(&graph, fornax_ir::PrecisionPolicy::default())
+        .map_err(|error| error.to_string())?;
     let inputs: Vec<Value<f64>> = inputs.iter().map(Value::from_tensor).collect();
     let weights = weights.iter().map(|(name, data)| (name.clone(), Value::from_tensor(data)));
     let store = |value: Value<f64>, dtype| Value::from_tensor(&value.to_tensor(dtype));
