@@ -164,7 +164,8 @@ mod passes {
                 return Ok(());
             };
             prop_assert_eq!(verify(&graph), []);
-            let plan = fornax_passes::fuse(&graph).map_err(|e| TestCaseError::fail(e.to_string()))?;
+            let plan = fornax_passes::fuse(&graph, fornax_ir::PrecisionPolicy::default())
+                .map_err(|e| TestCaseError::fail(e.to_string()))?;
             prop_assert_eq!(verify_plan(&plan), []);
             let text = print_plan(&plan);
             match parse_plan(&text) {
@@ -217,7 +218,8 @@ mod passes {
             let Ok(graph) = fornax_passes::canonicalize(random::graph(&numbers)) else {
                 return Ok(());
             };
-            let plan = fornax_passes::fuse(&graph).map_err(|e| TestCaseError::fail(e.to_string()))?;
+            let plan = fornax_passes::fuse(&graph, fornax_ir::PrecisionPolicy::default())
+                .map_err(|e| TestCaseError::fail(e.to_string()))?;
             let seed = [seed];
             let mut choices = Choices::new(&seed);
             choices.next_step();
