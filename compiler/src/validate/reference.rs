@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fornax_bundle::{DType, Precision, Dims, Tensor};
+use fornax_bundle::{DType, Dims, Precision, Tensor};
 use fornax_ir::Graph;
 use fornax_ir::interp::lowered::{evaluate_samples, operations, symbols};
 use fornax_ir::interp::{InterpError, Interpreter, Value};
