@@ -61,6 +61,16 @@ pub enum CodegenError {
         /// Bytes a block may have.
         available: u32,
     },
+    /// An instruction that the target does not have. Our fault: a schedule for another target.
+    #[error("kernel `{kernel}`: {target} has no {instruction}")]
+    UnsupportedInstruction {
+        /// The kernel's name.
+        kernel: String,
+        /// The target.
+        target: Target,
+        /// What it lacks.
+        instruction: &'static str,
+    },
     /// A kernel that breaks the kernel IR's invariants. Our fault.
     #[error("internal error: kernel `{kernel}` is malformed: {}", faults.join("; "))]
     Malformed {

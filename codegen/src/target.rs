@@ -32,6 +32,11 @@ impl Target {
         }
     }
 
+    /// Whether warpgroups multiply from shared memory (`wgmma`: PTX ISA, sm_90a alone).
+    pub fn has_wgmma(self) -> bool {
+        self == Target::Sm90a
+    }
+
     /// The most shared memory a block may have, in bytes, with the dynamic opt-in (CUDA C++
     /// Programming Guide, table "Technical Specifications per Compute Capability").
     pub fn max_shared_bytes(self) -> u32 {

@@ -17,32 +17,49 @@ use fornax_passes::memory::direct_outputs;
 use crate::ledger::Ledger;
 use crate::{CompileOptions, Error, WeightsMode};
 
-/// What a bundle is assembled from.
-pub(crate) struct Assembly<'a> {
+/// What all targets share.
+pub(crate) struct Model<'a> {
     /// The imported graph.
     pub graph: &'a Graph,
     /// Its rewritten form.
     pub optimized: &'a Optimized,
     /// The fused form of that.
     pub plan: &'a Plan,
-    /// The regions' launch groups.
-    pub lowered: &'a [LoweredRegion],
-    /// Where values lie.
-    pub memory: &'a MemoryPlan,
 }
 
-/// Puts the parts together; `modules[target][kernel]` with kernels in the order of the regions.
+/// What a target gets.
+#[derive(Debug)]
+pub(crate) struct Tuned {
+    pub target: Target,
+    /// The plan with the target's schedules.
+    pub plan: Plan,
+    /// The regions' launch groups.
+    pub lowered: Vec<LoweredRegion>,
+    /// Where values lie.
+    pub memory: MemoryPlan,
+    /// The kernels' code, in the order of the regions.
+    pub modules: Vec<PtxModule>,
+}
+
+/// What one target's part of a bundle is assembled from.
+struct Assembly<'a> {
+    plan: &'a Plan,
+    lowered: &'a [LoweredRegion],
+    memory: &'a MemoryPlan,
+}
+
+/// Puts the parts together; `tuned`: what each target gets, best first.
 pub(crate) fn assemble(
-    assembly: &Assembly<'_>,
-    targets: &[Target],
-    modules: &[Vec<PtxModule>],
+    model: &Model<'_>,
+    tuned: &[Tuned],
     options: &CompileOptions,
 ) -> Result<BundleParts, Error> {
-    let weights = Weights::new(assembly, options)?;
+    let weights = Weights::new(model.graph, model.plan, options)?;
     let mut ptx = BTreeMap::new();
     let mut plans = Vec::new();
-    for (&target, modules) in targets.iter().zip(modules) {
-        plans.push(target_plan(assembly, target, modules, &mut ptx));
+    for Tuned { target, plan, lowered, memory, modules } in tuned {
+        let assembly = Assembly { plan, lowered, memory };
+        plans.push(target_plan(&assembly, *target, modules, &mut ptx));
     }
     let manifest = Manifest {
         schema: SCHEMA,
@@ -50,19 +67,19 @@ pub(crate) fn assemble(
             fornax: env!("CARGO_PKG_VERSION").to_owned(),
             llvm: fornax_codegen::llvm_version(),
         },
-        model: assembly.plan.name.clone(),
-        signature: signature(assembly.plan),
+        model: model.plan.name.clone(),
+        signature: signature(model.plan),
         precision: options.precision.to_string(),
         rewrites: options.rewrites.to_string(),
         weights: weights.declared,
         targets: plans,
     };
-    let mut parts = BundleParts::new(manifest, assembly.graph.to_string());
+    let mut parts = BundleParts::new(manifest, model.graph.to_string());
     parts.ptx = ptx;
     parts.weights = weights.embedded;
-    parts.plan = Some(assembly.plan.to_string());
+    parts.plan = Some(tuned[0].plan.to_string());
     let target = &parts.manifest.targets[0];
-    let ledger = Ledger::record(options.rewrites, assembly.optimized, assembly.plan, target);
+    let ledger = Ledger::record(options.rewrites, model.optimized, &tuned[0].plan, target);
     parts.ledger = Some(ledger.to_json());
     Ok(parts)
 }
@@ -74,8 +91,7 @@ struct Weights {
 }
 
 impl Weights {
-    fn new(assembly: &Assembly<'_>, options: &CompileOptions) -> Result<Weights, Error> {
-        let (plan, graph) = (assembly.plan, assembly.graph);
+    fn new(graph: &Graph, plan: &Plan, options: &CompileOptions) -> Result<Weights, Error> {
         let mut types: Vec<(String, Type)> =
             plan.weights.iter().map(|weight| (weight.name.clone(), weight.ty.clone())).collect();
         for id in graph.in_order() {

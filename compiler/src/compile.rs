@@ -10,10 +10,10 @@ use fornax_ir::plan::{MemoryPlan, Plan};
 use fornax_ir::verify::{verify, verify_plan};
 use fornax_ir::{Diagnostic, Graph, SourceMap, Type};
 use fornax_passes::egraph::{Optimized, optimize};
-use fornax_passes::{PassError, canonicalize, fuse, memory, pack};
+use fornax_passes::{PassError, canonicalize, fuse, memory, pack, use_wgmma};
 use rayon::prelude::*;
 
-use crate::assemble::{Assembly, assemble};
+use crate::assemble::{Model, Tuned, assemble};
 use crate::{CompileOptions, Error, WeightsMode};
 
 /// What a stage of the pipeline produced, in text form.
@@ -131,28 +131,15 @@ pub fn compile_graph(
     check(options, "fusion", &graph.sources, || verify_plan(&plan))?;
     observer(Stage::Fused, &graph.name, &|| plan.to_string());
 
-    let lowered = lower_regions(&plan)?;
-    if options.verify {
-        verify_kernels(&lowered)?;
-    }
-    for kernel in lowered.iter().flat_map(|region| &region.kernels) {
+    let tuned = targets.iter().map(|&target| Tuned::new(&plan, target, options));
+    let tuned = tuned.collect::<Result<Vec<_>, _>>()?;
+    for (number, kernel) in tuned[0].kernels().enumerate() {
         observer(Stage::Kernels, &kernel.name, &|| kernel.to_string());
-    }
-    let memory = plan_memory(&plan, &lowered);
-
-    let modules = emit(&lowered, &targets)?;
-    for (kernel, module) in lowered.iter().flat_map(|region| &region.kernels).zip(&modules[0]) {
-        observer(Stage::Ptx, &kernel.name, &|| module.text.clone());
+        observer(Stage::Ptx, &kernel.name, &|| tuned[0].modules[number].text.clone());
     }
     let ops = count_ops(&canonical);
-    let assembly = Assembly {
-        graph: &graph,
-        optimized: &optimized,
-        plan: &plan,
-        lowered: &lowered,
-        memory: &memory,
-    };
-    let parts = assemble(&assembly, &targets, &modules, options)?;
+    let model = Model { graph: &graph, optimized: &optimized, plan: &plan };
+    let parts = assemble(&model, &tuned, options)?;
     Ok(Compiled { parts, plan, optimized, optimize_seconds, ops })
 }
 
@@ -180,14 +167,32 @@ fn lower_regions(plan: &Plan) -> Result<Vec<LoweredRegion>, Error> {
         .collect()
 }
 
-/// `modules[target][kernel]`, kernels in the order of the regions. Kernels of the same code, as repeated
-/// blocks of a model have, share a module, which has the first one's name.
-fn emit(lowered: &[LoweredRegion], targets: &[Target]) -> Result<Vec<Vec<PtxModule>>, Error> {
-    let kernels: Vec<&Kernel> = lowered.iter().flat_map(|region| &region.kernels).collect();
+impl Tuned {
+    /// The plan with the schedules that a target is best at, lowered and emitted.
+    fn new(plan: &Plan, target: Target, options: &CompileOptions) -> Result<Tuned, Error> {
+        let plan = if target.has_wgmma() { use_wgmma(plan.clone()) } else { plan.clone() };
+        let lowered = lower_regions(&plan)?;
+        if options.verify {
+            verify_kernels(&lowered)?;
+        }
+        let memory = plan_memory(&plan, &lowered);
+        let mut tuned = Tuned { target, plan, lowered, memory, modules: Vec::new() };
+        tuned.modules = emit(&tuned.kernels().collect::<Vec<_>>(), target)?;
+        Ok(tuned)
+    }
+
+    fn kernels(&self) -> impl Iterator<Item = &Kernel> {
+        self.lowered.iter().flat_map(|region| &region.kernels)
+    }
+}
+
+/// A module for each kernel. Kernels of the same code, as repeated blocks of a model have, share one, which
+/// has the first one's name.
+fn emit(kernels: &[&Kernel], target: Target) -> Result<Vec<PtxModule>, Error> {
     let mut distinct: Vec<&Kernel> = Vec::new();
     let mut by_hash: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
     let mut module_of = Vec::new();
-    for kernel in kernels {
+    for &kernel in kernels {
         let candidates = by_hash.entry(kernel.code_hash()).or_default();
         let same = candidates.iter().find(|&&at| distinct[at].same_code(kernel)).copied();
         module_of.push(same.unwrap_or(distinct.len()));
@@ -196,18 +201,11 @@ fn emit(lowered: &[LoweredRegion], targets: &[Target]) -> Result<Vec<Vec<PtxModu
             distinct.push(kernel);
         }
     }
-    let emit_one = |target| {
-        move |kernel: &&Kernel| {
-            emit_ptx(kernel, target).map_err(|error| Error::Codegen(error.to_string()))
-        }
-    };
-    let mut modules = Vec::new();
-    for &target in targets {
-        let emitted: Vec<PtxModule> =
-            distinct.par_iter().map(emit_one(target)).collect::<Result<_, _>>()?;
-        modules.push(module_of.iter().map(|&at| emitted[at].clone()).collect());
-    }
-    Ok(modules)
+    let emitted: Vec<PtxModule> = distinct
+        .par_iter()
+        .map(|kernel| emit_ptx(kernel, target).map_err(|error| Error::Codegen(error.to_string())))
+        .collect::<Result<_, _>>()?;
+    Ok(module_of.into_iter().map(|at| emitted[at].clone()).collect())
 }
 
 fn plan_memory(plan: &Plan, lowered: &[LoweredRegion]) -> MemoryPlan {

@@ -15,6 +15,7 @@ mod schedule;
 pub use canonicalize::canonicalize;
 pub use fuse::fuse;
 pub use pack::pack;
+pub use schedule::use_wgmma;
 
 use fornax_ir::interp::InterpError;
 use fornax_ir::plan::Rejection;

@@ -4,8 +4,8 @@ mod contraction;
 
 use std::collections::BTreeMap;
 
-use fornax_ir::op::{ContractionKind, OpClass, OpCtx};
-use fornax_ir::plan::{Rejection, Schedule, structure};
+use fornax_ir::op::{ContractionForm, ContractionKind, OpClass, OpCtx};
+use fornax_ir::plan::{Plan, Rejection, Schedule, structure};
 use fornax_ir::{DType, Dim, DimRange, Graph, NodeId, Precision, PrecisionPolicy, Symbol};
 
 /// Threads in a block where nothing speaks for another number.
@@ -19,11 +19,7 @@ const BLOCKS_TO_FILL: i64 = 132;
 
 /// How accurately a region's contraction multiplies under a policy, which is about `f32` sums alone.
 pub(crate) fn precision(body: &Graph, policy: PrecisionPolicy) -> Precision {
-    let contraction = body.in_order().into_iter().find_map(|id| match body.node(id).op.class() {
-        OpClass::Contraction(form) => Some((id, *form)),
-        _ => None,
-    });
-    let Some((anchor, form)) = contraction else { return Precision::Ieee };
+    let Some((anchor, form)) = contraction_of(body) else { return Precision::Ieee };
     let node = body.node(anchor);
     let types = body.operand_types(anchor);
     let form = form(&OpCtx { attrs: &node.attrs, operands: &types });
@@ -53,9 +49,34 @@ pub(crate) fn choose(
         OpClass::Scan(_) => Schedule::Scan { threads: 128, items: 4 },
         OpClass::Window(_) => Schedule::FoldThread { threads: 128, vector: 1 },
         OpClass::Contraction(form) => {
-            contraction::choose(&form(&ctx), [types[0].dtype, types[1].dtype], precision, dims)
+            let dtypes = [types[0].dtype, types[1].dtype];
+            contraction::choose(&form(&ctx), dtypes, precision, dims, false)
         }
         _ => unreachable!("invariant: an anchor is a reduce, scan, contraction or window"),
+    })
+}
+
+/// Chooses again for a machine with `wgmma` where a region multiplies on tensor cores.
+pub fn use_wgmma(mut plan: Plan) -> Plan {
+    for region in &mut plan.regions {
+        if !matches!(region.schedule, Schedule::Mma { .. }) {
+            continue;
+        }
+        let Some((anchor, form)) = contraction_of(&region.body) else { continue };
+        let types = region.body.operand_types(anchor);
+        let attrs = &region.body.node(anchor).attrs;
+        let form = form(&OpCtx { attrs, operands: &types });
+        let dtypes = [types[0].dtype, types[1].dtype];
+        region.schedule = contraction::choose(&form, dtypes, region.precision, &plan.dims, true);
+    }
+    plan
+}
+
+/// The first contraction of a body.
+fn contraction_of(body: &Graph) -> Option<(NodeId, fn(&OpCtx<'_>) -> ContractionForm)> {
+    body.in_order().into_iter().find_map(|id| match body.node(id).op.class() {
+        OpClass::Contraction(form) => Some((id, *form)),
+        _ => None,
     })
 }
 

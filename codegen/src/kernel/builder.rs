@@ -9,6 +9,7 @@ use fornax_ir::{BinaryFn, Scalar, ScalarExpr, UnaryFn};
 use super::fold::{self, Folded};
 use super::{
     Block, Instruction, Kernel, Layout, Memory, MmaTile, Param, Shared, Statement, Ty, ValueId,
+    WgmmaTile,
 };
 
 /// Builds a [`Kernel`] statement by statement.
@@ -321,6 +322,29 @@ impl KernelBuilder {
     pub fn mma(&mut self, tile: MmaTile, left: ValueId, right: ValueId, sums: ValueId) -> ValueId {
         let ty = self.ty(sums).clone();
         self.push(Instruction::Mma { tile, operands: [left, right, sums] }, vec![ty])[0]
+    }
+
+    /// Begins to add products on tensor cores: see [`Instruction::Wgmma`].
+    pub fn wgmma(
+        &mut self,
+        tile: WgmmaTile,
+        memory: [Memory; 2],
+        offsets: [ValueId; 2],
+        sums: ValueId,
+    ) -> ValueId {
+        let ty = self.ty(sums).clone();
+        self.push(Instruction::Wgmma { tile, memory, offsets, sums }, vec![ty])[0]
+    }
+
+    /// The sums when they are there: see [`Instruction::WgmmaWait`].
+    pub fn wgmma_wait(&mut self, sums: ValueId) -> ValueId {
+        let ty = self.ty(sums).clone();
+        self.push(Instruction::WgmmaWait(sums), vec![ty])[0]
+    }
+
+    /// Makes writes visible to tensor cores: see [`Instruction::ProxyFence`].
+    pub fn proxy_fence(&mut self) {
+        self.push(Instruction::ProxyFence, vec![]);
     }
 
     /// The value of a scalar expression, element by element: a fragment as soon as one argument is.

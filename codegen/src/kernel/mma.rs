@@ -38,6 +38,22 @@ pub struct MmaTile {
     pub warps_n: u32,
 }
 
+/// A block's tile of products and how warpgroups (four warps each) share it: `wgmma.mma_async` multiplies 64
+/// rows by up to 256 columns from shared memory (PTX ISA, "Asynchronous Warpgroup Level Matrix").
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct WgmmaTile {
+    /// What is multiplied.
+    pub factor: Factor,
+    /// Rows of the block's tile.
+    pub rows: u32,
+    /// Columns of the block's tile.
+    pub columns: u32,
+    /// Warpgroups along the rows.
+    pub groups_m: u32,
+    /// Warpgroups along the columns.
+    pub groups_n: u32,
+}
+
 /// Bytes of adjacent inner elements that a thread holds of a row.
 const HELD_BYTES: u32 = 16;
 
@@ -160,6 +176,48 @@ impl MmaTile {
                 (0, 4, 2 * pair),
                 (0, self.warps_m, 0),
                 (0, self.warps_n, self.columns / self.warps_n),
+            ]),
+        }
+    }
+}
+
+impl WgmmaTile {
+    /// Products of 64 rows of a warpgroup.
+    pub fn products(&self) -> u32 {
+        self.rows / self.groups_m / 64
+    }
+
+    /// Columns of a warpgroup.
+    pub fn group_columns(&self) -> u32 {
+        self.columns / self.groups_n
+    }
+
+    /// Whether the sizes are whole numbers of products for each warpgroup.
+    pub fn is_whole(&self) -> bool {
+        let whole = |size: u32, groups: u32, product: u64| {
+            groups > 0 && size > 0 && u64::from(size).is_multiple_of(u64::from(groups) * product)
+        };
+        whole(self.rows, self.groups_m, 64)
+            && whole(self.columns, self.groups_n, 8)
+            && self.group_columns() <= 256
+    }
+
+    /// The sums: rows, columns.
+    pub fn sums(&self) -> Layout {
+        Layout {
+            shape: vec![self.rows, self.columns],
+            registers: digits(&[
+                (1, 2, 1),
+                (0, 2, 8),
+                (1, self.group_columns() / 8, 8),
+                (0, self.products(), 64),
+            ]),
+            threads: digits(&[
+                (1, 4, 2),
+                (0, 8, 1),
+                (0, 4, 16),
+                (0, self.groups_m, self.rows / self.groups_m),
+                (1, self.groups_n, self.group_columns()),
             ]),
         }
     }

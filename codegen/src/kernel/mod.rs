@@ -19,7 +19,7 @@ mod verify;
 
 pub use builder::KernelBuilder;
 pub use layout::{Layout, Mode};
-pub use mma::{Factor, MmaTile};
+pub use mma::{Factor, MmaTile, WgmmaTile};
 pub use text::{ParseError, parse};
 pub use verify::verify;
 
@@ -229,6 +229,26 @@ pub enum Instruction {
         /// Left factors, right factors, sums.
         operands: [ValueId; 3],
     },
+    /// Begins to add `sum over k of left[m][k] * right[n][k]` to sums ([`WgmmaTile::sums`]) on tensor
+    /// cores, for 128 bytes of inner elements. Each operand is a tile in swizzled shared memory, a row of
+    /// 128 bytes per row or column of the sums, from a scalar offset (`i32`, in elements, a multiple of 1024
+    /// bytes) on. The sums are there after [`Instruction::WgmmaWait`], up to which the tiles must not be
+    /// written. Block-wide.
+    Wgmma {
+        /// What is multiplied and how it is laid out.
+        tile: WgmmaTile,
+        /// Where the left and the right tile lie.
+        memory: [Memory; 2],
+        /// From where on.
+        offsets: [ValueId; 2],
+        /// What is added to.
+        sums: ValueId,
+    },
+    /// The sums of [`Instruction::Wgmma`] when they are there; all that was begun is. Block-wide.
+    WgmmaWait(ValueId),
+    /// Makes what the thread has written to shared memory visible to [`Instruction::Wgmma`] after the next
+    /// barrier (`fence.proxy.async`).
+    ProxyFence,
     /// Reads elements at an offset (in elements) each.
     Load {
         /// From where.
@@ -325,6 +345,9 @@ impl Instruction {
             Instruction::RoundTf32(_) => "round_tf32",
             Instruction::Reorder(_) => "reorder",
             Instruction::Mma { .. } => "mma",
+            Instruction::Wgmma { .. } => "wgmma",
+            Instruction::WgmmaWait(_) => "wgmma_wait",
+            Instruction::ProxyFence => "proxy_fence",
             Instruction::Load { .. } => "load",
             Instruction::Store { .. } => "store",
             Instruction::Reduce { .. } => "reduce",

@@ -176,6 +176,7 @@ impl Verifier<'_> {
                 self.results(statement, 0)?;
                 self.together()
             }
+            Instruction::ProxyFence => self.results(statement, 0).map(|_| ()),
             Instruction::For { .. } => self.for_loop(statement),
             Instruction::If { condition, uniform, body } => {
                 self.results(statement, 0)?;
@@ -273,6 +274,29 @@ impl Verifier<'_> {
                 ty.with_dtype(x.dtype())
             }
             Instruction::Mma { tile, operands } => self.mma(tile, operands)?,
+            Instruction::Wgmma { tile, memory, offsets, sums } => {
+                self.together()?;
+                ensure!(tile.is_whole(), "the tile is not made of whole products");
+                for (&memory, &offset) in memory.iter().zip(offsets) {
+                    let swizzled = match memory {
+                        Memory::Shared(index) => {
+                            self.kernel.shared.get(index as usize).is_some_and(|of| of.swizzled)
+                        }
+                        Memory::Global(_) => false,
+                    };
+                    let fits = swizzled && self.array(memory)? == tile.factor.dtype();
+                    ensure!(fits, "{memory:?} is no swizzled array of factors");
+                    let scalar = *self.ty(offset)? == Ty::Scalar(DType::I32);
+                    ensure!(scalar, "%{} is no scalar i32", offset.0);
+                }
+                let expected = Ty::Fragment(DType::F32, tile.sums());
+                ensure!(*self.ty(*sums)? == expected, "%{} are not the tile's sums", sums.0);
+                expected
+            }
+            Instruction::WgmmaWait(sums) => {
+                self.together()?;
+                self.ty(*sums)?.clone()
+            }
             Instruction::Load { memory, offset, mask, vector } => {
                 let element = self.array(*memory)?;
                 if let Some((_, otherwise)) = mask {

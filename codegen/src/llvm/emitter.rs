@@ -131,6 +131,13 @@ impl<'c, 'k> Emitter<'c, 'k> {
                 self.barrier();
                 Vec::new()
             }
+            Instruction::ProxyFence => {
+                self.proxy_fence();
+                Vec::new()
+            }
+            Instruction::Wgmma { tile, memory, offsets, sums } => {
+                vec![self.wgmma(tile, *memory, *offsets, *sums)]
+            }
             Instruction::Reorder(value) => vec![self.reorder(*value, statement.results[0])],
             other => vec![self.value(other, self.ty(statement.results[0]))?],
         };
@@ -186,6 +193,7 @@ impl<'c, 'k> Emitter<'c, 'k> {
                 each(&|i| self.round_tf32(x[i]))
             }
             Instruction::Mma { tile, operands } => self.mma(tile, operands),
+            Instruction::WgmmaWait(sums) => self.wgmma_wait(*sums),
             Instruction::Load { memory, offset, mask, vector } => {
                 self.load(*memory, *offset, *mask, *vector)
             }
@@ -209,7 +217,7 @@ impl<'c, 'k> Emitter<'c, 'k> {
         self.ir.function.get_nth_param(index).expect("invariant: all parameters are declared")
     }
 
-    fn array(&self, memory: Memory) -> Array<'c> {
+    pub fn array(&self, memory: Memory) -> Array<'c> {
         match memory {
             Memory::Global(index) => self.globals[index as usize]
                 .expect("invariant: the verifier checks that memory is an array"),

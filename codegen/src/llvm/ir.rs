@@ -311,7 +311,9 @@ impl<'c> Ir<'c> {
             operands.iter().map(|&operand| operand.into()).collect();
         let call = built(self.builder.build_indirect_call(ty, callee, &operands, ""));
         call.add_attribute(AttributeLoc::Function, self.attribute("nounwind"));
-        if !effects {
+        if effects {
+            call.add_attribute(AttributeLoc::Function, self.attribute("convergent"));
+        } else {
             call.add_attribute(AttributeLoc::Function, self.attribute("willreturn"));
         }
         call.try_as_basic_value().basic()

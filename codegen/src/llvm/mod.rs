@@ -12,6 +12,7 @@ mod matrix;
 mod memory;
 mod shared;
 mod unroll;
+mod wgmma;
 
 use std::sync::Once;
 
@@ -28,7 +29,7 @@ use inkwell::targets::{
 use inkwell::types::BasicMetadataTypeEnum;
 use inkwell::values::FunctionValue;
 
-use crate::kernel::{Kernel, Param, verify};
+use crate::kernel::{Block, Instruction, Kernel, Param, verify};
 use crate::{CodegenError, PtxModule, Target};
 use emitter::Emitter;
 use ir::{GLOBAL, Ir};
@@ -54,6 +55,10 @@ pub fn emit_ptx(kernel: &Kernel, target: Target) -> Result<PtxModule, CodegenErr
         return Err(CodegenError::Malformed { kernel: kernel.name.clone(), faults });
     }
     check_types(kernel)?;
+    if !target.has_wgmma() && uses_wgmma(&kernel.body) {
+        let kernel = kernel.name.clone();
+        return Err(CodegenError::UnsupportedInstruction { kernel, target, instruction: "wgmma" });
+    }
     let layout = SharedLayout::new(kernel, target)?;
     let context = Context::create();
     diagnostics::start(&context, &kernel.name, target.name());
@@ -78,6 +83,14 @@ pub fn emit_ptx(kernel: &Kernel, target: Target) -> Result<PtxModule, CodegenErr
         entry: kernel.name.clone(),
         dynamic_shared_bytes: layout.dynamic_bytes(),
         threads: kernel.threads,
+    })
+}
+
+fn uses_wgmma(block: &Block) -> bool {
+    block.0.iter().any(|statement| match &statement.instruction {
+        Instruction::Wgmma { .. } => true,
+        Instruction::For { body, .. } | Instruction::If { body, .. } => uses_wgmma(body),
+        _ => false,
     })
 }
 

@@ -14,6 +14,9 @@ use crate::{CodegenError, Target};
 const STATIC_LIMIT: u32 = 48 * 1024;
 /// Arrays start at multiples of this, in bytes, so that vector accesses are aligned.
 const ALIGN: u32 = 16;
+/// Swizzled arrays start at multiples of this, in bytes: the pattern is one of addresses (PTX ISA,
+/// "Matrix Descriptor Format", base offset 0).
+const SWIZZLED_ALIGN: u32 = 1024;
 
 /// Offsets in one array of bytes, which is static as long as it may be and dynamic beyond.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,29 +27,39 @@ pub(super) struct SharedLayout {
     pub scratch: Option<u32>,
     /// Bytes in all.
     pub bytes: u32,
+    /// The whole starts at a multiple of this, in bytes.
+    align: u32,
 }
 
 impl SharedLayout {
     /// Places a kernel's arrays and scratch memory.
     pub fn new(kernel: &Kernel, target: Target) -> Result<SharedLayout, CodegenError> {
         let mut end: u64 = 0;
-        let mut place = |bytes: u64| {
-            let offset = end;
-            end += bytes.next_multiple_of(ALIGN.into());
+        let mut place = |bytes: u64, align: u32| {
+            let offset = end.next_multiple_of(align.into());
+            end = offset + bytes.next_multiple_of(ALIGN.into());
             offset as u32
         };
-        let sizes = kernel.shared.iter().map(|a| u64::from(a.len) * a.dtype.size() as u64);
-        let offsets = sizes.map(&mut place).collect();
+        let offsets = kernel
+            .shared
+            .iter()
+            .map(|array| {
+                let align = if array.swizzled { SWIZZLED_ALIGN } else { ALIGN };
+                place(u64::from(array.len) * array.dtype.size() as u64, align)
+            })
+            .collect();
         let scratch = match scratch_bytes(kernel, &kernel.body) {
             0 => None,
-            bytes => Some(place(bytes)),
+            bytes => Some(place(bytes, ALIGN)),
         };
         let available = target.max_shared_bytes();
         if end > available.into() {
             let kernel = kernel.name.clone();
             return Err(CodegenError::SharedMemory { kernel, target, needed: end, available });
         }
-        Ok(SharedLayout { offsets, scratch, bytes: end as u32 })
+        let swizzled = kernel.shared.iter().any(|array| array.swizzled);
+        let align = if swizzled { SWIZZLED_ALIGN } else { ALIGN };
+        Ok(SharedLayout { offsets, scratch, bytes: end as u32, align })
     }
 
     /// Bytes that the launch has to ask for.
@@ -69,7 +82,7 @@ impl SharedLayout {
             array.set_linkage(Linkage::Internal);
             array.set_initializer(&ty.get_poison());
         }
-        array.set_alignment(ALIGN);
+        array.set_alignment(self.align);
         Some(array.as_pointer_value())
     }
 }

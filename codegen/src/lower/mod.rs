@@ -84,7 +84,7 @@ pub enum Arg {
 ///
 /// The schedule must fit the anchor: `Pointwise` without one; `FoldThread` for reduce, window and
 /// contraction; `FoldBlock` and `FoldSplit` for reduce and contraction (they do not keep the order of
-/// elements, which windows need); `Scan` for scan; `Tile` for contraction, and `Mma` for
+/// elements, which windows need); `Scan` for scan; `Tile` for contraction, and `Mma` and `Wgmma` for
 /// contraction that is added up in `f32` with a precision other than `ieee`.
 ///
 /// # Errors
@@ -142,7 +142,16 @@ pub fn lower(
             &Schedule::Mma { block_m, block_n, warps_m, warps_n, stages, splits },
             &Structure::Contraction(anchor),
         ) => {
-            let sizes = tile_mma::Sizes { block_m, block_n, warps_m, warps_n, stages, splits };
+            let units = [warps_m, warps_n];
+            let sizes = tile_mma::Sizes { block_m, block_n, units, groups: false, stages, splits };
+            tile_mma::lower(&site, anchor, sizes)
+        }
+        (
+            &Schedule::Wgmma { block_m, block_n, groups_m, groups_n, stages, splits },
+            &Structure::Contraction(anchor),
+        ) => {
+            let units = [groups_m, groups_n];
+            let sizes = tile_mma::Sizes { block_m, block_n, units, groups: true, stages, splits };
             tile_mma::lower(&site, anchor, sizes)
         }
         (schedule, _) => {

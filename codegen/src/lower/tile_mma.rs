@@ -1,5 +1,5 @@
 //! Contractions on tensor cores: tiles of both operands in swizzled shared memory, products of warps by
-//! `mma.sync`, sums in registers.
+//! `mma.sync` or of warpgroups by `wgmma`, sums in registers.
 //!
 //! Operands are pulled as [`super::product`] says, so strides, masks and prologues need no code here. A
 //! tile holds 128 bytes of inner elements for each position of the result, whatever the operand's own
@@ -15,17 +15,35 @@ use super::pointwise::{modes, tail, within_extent};
 use super::product::{Adjacency, Group, Product};
 use super::site::Site;
 use super::{CodegenError, LoweredRegion, Workspace, single};
-use crate::kernel::{Factor, KernelBuilder, Layout, Memory, MmaTile, Ty, ValueId};
+use crate::kernel::{Factor, KernelBuilder, Layout, Memory, MmaTile, Ty, ValueId, WgmmaTile};
 
-/// The sizes of [`fornax_ir::plan::Schedule::Mma`].
+/// The sizes of [`fornax_ir::plan::Schedule::Mma`] and [`fornax_ir::plan::Schedule::Wgmma`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sizes {
     pub block_m: u32,
     pub block_n: u32,
-    pub warps_m: u32,
-    pub warps_n: u32,
+    /// Along the rows and the columns.
+    pub units: [u32; 2],
+    /// Whether units are warpgroups, rather than warps.
+    pub groups: bool,
     pub stages: u32,
     pub splits: u32,
+}
+
+/// What multiplies.
+#[derive(Debug, Clone, Copy)]
+enum Unit {
+    Warps(MmaTile),
+    Groups(WgmmaTile),
+}
+
+impl Unit {
+    fn sums(&self) -> Layout {
+        match self {
+            Unit::Warps(tile) => tile.sums(),
+            Unit::Groups(tile) => tile.sums(),
+        }
+    }
 }
 
 /// Bytes of inner elements of a step, per position of the result.
@@ -52,7 +70,8 @@ const ADD_VECTOR: u32 = 4;
 struct Tiling<'a> {
     product: Product<'a>,
     sizes: Sizes,
-    tile: MmaTile,
+    factor: Factor,
+    unit: Unit,
     /// Whether `f32` factors are split in two, and partial sums kept short, to be as accurate as `f32`.
     accurate: bool,
     split_factors: bool,
@@ -67,11 +86,10 @@ struct Side<'p> {
     /// The order in which elements come from memory, and that in which they go to shared memory.
     read: Layout,
     written: Layout,
-    /// What a warp reads.
-    fragment: Layout,
     /// Where the block's tile starts along its group.
     base: ValueId,
-    memory: Memory,
+    /// One array; where warpgroups multiply split factors one each for [`Split`]'s parts.
+    memory: Vec<Memory>,
 }
 
 /// Lowers a contraction.
@@ -81,7 +99,7 @@ pub(super) fn lower(
     sizes: Sizes,
 ) -> Result<LoweredRegion, CodegenError> {
     let tiling = Tiling::new(site, anchor, sizes)?;
-    let threads = sizes.warps_m * sizes.warps_n * WARP;
+    let threads = tiling.threads();
     let blocks = tiling.blocks();
     let part = if sizes.splits > 1 { "_parts" } else { "" };
     let (kernel, mut launch) =
@@ -128,17 +146,27 @@ impl<'a> Tiling<'a> {
             Precision::Bf16 => (Factor::Bf16, false),
             Precision::Fp16 => (Factor::F16, false),
         };
-        let Sizes { block_m, block_n, warps_m, warps_n, .. } = sizes;
-        let tile = MmaTile { factor, rows: block_m, columns: block_n, warps_m, warps_n };
-        if !tile.is_whole() {
-            return refused("multiply 16 rows by 8 columns per warp, or a multiple");
-        }
+        let Sizes { block_m: rows, block_n: columns, units: [m, n], .. } = sizes;
+        let unit = if sizes.groups {
+            let tile = WgmmaTile { factor, rows, columns, groups_m: m, groups_n: n };
+            if !tile.is_whole() {
+                return refused("multiply 64 rows by 8 to 256 columns per warpgroup");
+            }
+            Unit::Groups(tile)
+        } else {
+            let tile = MmaTile { factor, rows, columns, warps_m: m, warps_n: n };
+            if !tile.is_whole() {
+                return refused("multiply 16 rows by 8 columns per warp, or a multiple");
+            }
+            Unit::Warps(tile)
+        };
         let accurate = precision == Precision::Fp32;
-        Ok(Tiling { product, sizes, tile, accurate, split_factors })
+        Ok(Tiling { product, sizes, factor, unit, accurate, split_factors })
     }
 
     fn threads(&self) -> u32 {
-        self.sizes.warps_m * self.sizes.warps_n * WARP
+        let [m, n] = self.sizes.units;
+        m * n * if self.sizes.groups { 4 * WARP } else { WARP }
     }
 
     /// The groups of the tile's rows and columns.
@@ -171,7 +199,7 @@ impl<'a> Tiling<'a> {
 
     /// Inner elements of a step.
     fn step(&self) -> u32 {
-        STEP_BYTES / self.tile.factor.dtype().size() as u32
+        STEP_BYTES / self.factor.dtype().size() as u32
     }
 
     /// Steps along the inner group.
@@ -194,7 +222,7 @@ impl<'a> Tiling<'a> {
         let sides = self.sides(b, bases);
         let sums = self.multiply(emitter, b, &batch, &sides, range)?;
 
-        emitter.set_tile(&self.tile.sums());
+        emitter.set_tile(&self.unit.sums());
         let [rows, columns] = self.groups();
         let row = emitter.iterate(&rows.extent, Some(bases[0]), Some(0));
         let column = emitter.iterate(&columns.extent, Some(bases[1]), Some(1));
@@ -254,35 +282,28 @@ impl<'a> Tiling<'a> {
     fn sides(&self, b: &mut KernelBuilder, bases: [ValueId; 2]) -> [Side<'_>; 2] {
         let product = &self.product;
         let operands = product.site.body.operands(product.node);
-        let mut side = |number: usize, fragment: Layout, block: u32, base, name: &str| {
+        let parts: &[&str] = match self.unit {
+            Unit::Groups(_) if self.split_factors => &["_high", "_low", "_finite"],
+            _ => &[""],
+        };
+        let mut side = |number: usize, block: u32, base, name: &str| {
             let (map, group) = match number {
                 0 => (&product.form.lhs, &product.rows),
                 _ => (&product.form.rhs, &product.columns),
             };
             let (read, written) = self.staging(operands[number], map, group, block);
-            let memory = b.swizzled(
-                name,
-                self.tile.factor.dtype(),
-                self.sizes.stages * self.tile_elements(block),
-            );
-            Side {
-                operand: operands[number],
-                map,
-                group,
-                block,
-                read,
-                written,
-                fragment,
-                base,
-                memory,
-            }
+            let elements = self.sizes.stages * self.tile_elements(block);
+            let memory = parts
+                .iter()
+                .map(|part| b.swizzled(format!("{name}{part}"), self.factor.dtype(), elements))
+                .collect();
+            Side { operand: operands[number], map, group, block, read, written, base, memory }
         };
-        let tile = &self.tile;
         // The left operand's positions are rows of the contraction, not always of the tile.
         let left = usize::from(product.rows_fastest);
         [
-            side(left, tile.left(), tile.rows, bases[0], "tile_a"),
-            side(1 - left, tile.right(), tile.columns, bases[1], "tile_b"),
+            side(left, self.sizes.block_m, bases[0], "tile_a"),
+            side(1 - left, self.sizes.block_n, bases[1], "tile_b"),
         ]
     }
 
@@ -343,40 +364,102 @@ impl<'a> Tiling<'a> {
         [first, end]: [ValueId; 2],
     ) -> Result<ValueId, CodegenError> {
         let stages = self.sizes.stages;
-        let at_start = b.int(DType::I32, 0);
-        for side in sides {
-            let fragment = self.fetch(emitter, b, batch, side, first)?;
-            self.fill(b, side, at_start, fragment);
-        }
-        b.barrier();
+        let start = b.int(DType::I32, 0);
+        let fragments = self.fetch_sides(emitter, b, batch, sides, first)?;
+        self.fill_sides(b, sides, start, fragments);
+        self.filled(b);
         let zeros = self.zeros(b);
-        let sums =
-            emitter.for_loop(b, (first, end, 1), &[zeros], 1, |emitter, b, at, carried| {
-                let number = b.sub(at, first);
-                let number = b.cast(DType::I32, number);
-                let buffer = b.binary_with(BinaryFn::Rem, number, stages.into());
-                let next = b.add_int(at, 1);
-                let mut fragments = Vec::new();
-                for side in sides {
-                    fragments.push(self.fetch(emitter, b, batch, side, next)?);
+        let sums = emitter.for_loop(b, (first, end, 1), &[zeros], 1, |emitter, b, at, sums| {
+            let number = b.sub(at, first);
+            let number = b.cast(DType::I32, number);
+            let buffer = b.binary_with(BinaryFn::Rem, number, stages.into());
+            let number = b.add_int(number, 1);
+            let other = b.binary_with(BinaryFn::Rem, number, stages.into());
+            let next = b.add_int(at, 1);
+            let from = if self.accurate { self.zeros(b) } else { sums[0] };
+            let step_sums = match self.unit {
+                Unit::Warps(tile) => {
+                    let fragments = self.fetch_sides(emitter, b, batch, sides, next)?;
+                    let step_sums = self.multiply_step(b, tile, sides, buffer, from);
+                    if stages == 1 {
+                        b.barrier();
+                    }
+                    self.fill_sides(b, sides, other, fragments);
+                    step_sums
                 }
-                let sums = self.multiply_step(b, sides, buffer, carried[0]);
-                if stages == 1 {
-                    b.barrier();
+                Unit::Groups(tile) => {
+                    let mut step_sums = self.begin_step(b, tile, sides, buffer, from);
+                    let fragments = self.fetch_sides(emitter, b, batch, sides, next)?;
+                    if stages == 1 {
+                        step_sums = b.wgmma_wait(step_sums);
+                        b.barrier();
+                    }
+                    self.fill_sides(b, sides, other, fragments);
+                    // Before the barrier: what is read here is written in the next round.
+                    if stages > 1 { b.wgmma_wait(step_sums) } else { step_sums }
                 }
-                let number = b.add_int(number, 1);
-                let other = b.binary_with(BinaryFn::Rem, number, stages.into());
-                for (side, fragment) in sides.iter().zip(fragments) {
-                    self.fill(b, side, other, fragment);
-                }
-                b.barrier();
-                Ok(vec![sums])
-            })?;
+            };
+            self.filled(b);
+            Ok(vec![if self.accurate { b.add(sums[0], step_sums) } else { step_sums }])
+        })?;
         Ok(sums[0])
     }
 
+    /// Begins to add a step's products to the sums.
+    fn begin_step(
+        &self,
+        b: &mut KernelBuilder,
+        tile: WgmmaTile,
+        sides: &[Side<'_>; 2],
+        buffer: ValueId,
+        sums: ValueId,
+    ) -> ValueId {
+        let offsets = [0, 1]
+            .map(|side: usize| b.mul_int(buffer, self.tile_elements(sides[side].block).into()));
+        let pairs: &[[usize; 2]] = match self.split_factors {
+            true => &[[1, 2], [2, 1], [0, 0]],
+            false => &[[0, 0]],
+        };
+        pairs.iter().fold(sums, |sums, &[left, right]| {
+            b.wgmma(tile, [sides[0].memory[left], sides[1].memory[right]], offsets, sums)
+        })
+    }
+
+    fn fetch_sides(
+        &self,
+        emitter: &mut Emitter<'a>,
+        b: &mut KernelBuilder,
+        batch: &[Index],
+        sides: &[Side<'_>; 2],
+        step: ValueId,
+    ) -> Result<[ValueId; 2], CodegenError> {
+        let left = self.fetch(emitter, b, batch, &sides[0], step)?;
+        Ok([left, self.fetch(emitter, b, batch, &sides[1], step)?])
+    }
+
+    /// Waits until all threads have written their parts of a step.
+    fn filled(&self, b: &mut KernelBuilder) {
+        if self.sizes.groups {
+            b.proxy_fence();
+        }
+        b.barrier();
+    }
+
+    /// Writes a step of both operands to shared memory.
+    fn fill_sides(
+        &self,
+        b: &mut KernelBuilder,
+        sides: &[Side<'_>; 2],
+        buffer: ValueId,
+        fragments: [ValueId; 2],
+    ) {
+        for (side, fragment) in sides.iter().zip(fragments) {
+            self.fill(b, side, buffer, fragment);
+        }
+    }
+
     fn zeros(&self, b: &mut KernelBuilder) -> ValueId {
-        let ty = Ty::Fragment(DType::F32, self.tile.sums());
+        let ty = Ty::Fragment(DType::F32, self.unit.sums());
         b.constant_of(ty, Scalar::new(DType::F32, 0.0))
     }
 
@@ -417,10 +500,14 @@ impl<'a> Tiling<'a> {
     /// Rounds a step's elements and writes them to shared memory.
     fn fill(&self, b: &mut KernelBuilder, side: &Side<'_>, buffer: ValueId, fragment: ValueId) {
         let fragment = b.reorder(fragment, &side.written);
-        let fragment = match self.tile.factor {
-            Factor::Tf32 if self.split_factors => fragment,
-            Factor::Tf32 => b.round_tf32(fragment),
-            Factor::Bf16 | Factor::F16 => b.cast(self.tile.factor.dtype(), fragment),
+        let parts = match self.factor {
+            Factor::Tf32 if self.split_factors && self.sizes.groups => {
+                let Split { high, low, finite } = split(b, fragment);
+                vec![high, low, finite]
+            }
+            Factor::Tf32 if self.split_factors => vec![fragment],
+            Factor::Tf32 => vec![b.round_tf32(fragment)],
+            Factor::Bf16 | Factor::F16 => vec![b.cast(self.factor.dtype(), fragment)],
         };
         let own = b.coordinate(&side.written, 0);
         let inner = b.coordinate(&side.written, 1);
@@ -428,26 +515,29 @@ impl<'a> Tiling<'a> {
         let offset = b.add(row, inner);
         let start = b.mul_int(buffer, self.tile_elements(side.block).into());
         let offset = b.add(offset, start);
-        b.store(side.memory, offset, fragment, None, 1);
+        for (&memory, part) in side.memory.iter().zip(parts) {
+            b.store(memory, offset, part, None, 1);
+        }
     }
 
     /// Adds a step's products to the sums.
     fn multiply_step(
         &self,
         b: &mut KernelBuilder,
+        tile: MmaTile,
         sides: &[Side<'_>; 2],
         buffer: ValueId,
-        sums: ValueId,
+        mut sums: ValueId,
     ) -> ValueId {
-        let mut step_sums = if self.accurate { self.zeros(b) } else { sums };
         for part in 0..PARTS / ROW_THREADS {
-            let [left, right] = [0, 1].map(|number| self.fragment(b, &sides[number], buffer, part));
-            step_sums = match self.split_factors {
-                true => self.multiply_split(b, left, right, step_sums),
-                false => b.mma(self.tile, left, right, step_sums),
+            let left = self.fragment(b, &sides[0], &tile.left(), buffer, part);
+            let right = self.fragment(b, &sides[1], &tile.right(), buffer, part);
+            sums = match self.split_factors {
+                true => multiply_split(b, tile, left, right, sums),
+                false => b.mma(tile, left, right, sums),
             };
         }
-        if self.accurate { b.add(sums, step_sums) } else { step_sums }
+        sums
     }
 
     /// What a warp multiplies of a step: every second part of each row.
@@ -455,11 +545,12 @@ impl<'a> Tiling<'a> {
         &self,
         b: &mut KernelBuilder,
         side: &Side<'_>,
+        layout: &Layout,
         buffer: ValueId,
         part: u32,
     ) -> ValueId {
-        let held = self.tile.factor.held();
-        let [own, thread, within] = [0, 1, 2].map(|dim| b.coordinate(&side.fragment, dim));
+        let held = self.factor.held();
+        let [own, thread, within] = [0, 1, 2].map(|dim| b.coordinate(layout, dim));
         let row = b.mul_int(own, self.step().into());
         let thread = b.mul_int(thread, (held * (PARTS / ROW_THREADS)).into());
         let start = b.mul_int(buffer, self.tile_elements(side.block).into());
@@ -467,24 +558,7 @@ impl<'a> Tiling<'a> {
         let offset = b.add(row, thread);
         let offset = b.add(offset, within);
         let offset = b.add(offset, start);
-        b.load(side.memory, offset, None, 1)
-    }
-
-    /// Products of `f32` factors as accurate as `f32`: each factor is the sum of two of 11 bits, and the
-    /// product of the lower ones is left out (3xTF32; Ootomo and Yokota, "Recovering single precision
-    /// accuracy from Tensor Cores while surpassing the FP32 theoretical peak performance", 2022).
-    fn multiply_split(
-        &self,
-        b: &mut KernelBuilder,
-        left: ValueId,
-        right: ValueId,
-        sums: ValueId,
-    ) -> ValueId {
-        let left = split(b, left);
-        let right = split(b, right);
-        let sums = b.mma(self.tile, left.low, right.finite, sums);
-        let sums = b.mma(self.tile, left.finite, right.low, sums);
-        b.mma(self.tile, left.high, right.high, sums)
+        b.load(side.memory[0], offset, None, 1)
     }
 
     /// The kernel that adds the parts of each sum, in order, and finishes the results.
@@ -521,6 +595,23 @@ impl<'a> Tiling<'a> {
             Ok(total.ceil_div(&Dim::constant(width.into())))
         })
     }
+}
+
+/// Products of `f32` factors as accurate as `f32`: each factor is the sum of two of 11 bits, and the
+/// product of the lower ones is left out (3xTF32; Ootomo and Yokota, "Recovering single precision
+/// accuracy from Tensor Cores while surpassing the FP32 theoretical peak performance", 2022).
+fn multiply_split(
+    b: &mut KernelBuilder,
+    tile: MmaTile,
+    left: ValueId,
+    right: ValueId,
+    sums: ValueId,
+) -> ValueId {
+    let left = split(b, left);
+    let right = split(b, right);
+    let sums = b.mma(tile, left.low, right.finite, sums);
+    let sums = b.mma(tile, left.finite, right.low, sums);
+    b.mma(tile, left.high, right.high, sums)
 }
 
 /// A factor as the sum of two.

@@ -86,6 +86,42 @@ pub struct Case<'c> {
 }
 
 impl Case<'_> {
+    /// The first result of a region of known sizes on given `f32` inputs.
+    #[track_caller]
+    pub fn run_on(
+        make: &dyn Fn(&mut Body),
+        schedule: Schedule,
+        precision: Precision,
+        inputs: &[&[f32]],
+    ) -> Vec<f32> {
+        let none = Dims::new();
+        let graph = Graph::new("region");
+        let mut body = Body { graph, sizes: none.clone(), symbolic: false };
+        make(&mut body);
+        let body = body.graph;
+        let region = Region {
+            name: "r0".to_owned(),
+            phase: Phase::Run,
+            operands: (0..body.inputs().len()).map(ValueRef::Input).collect(),
+            body,
+            precision,
+            schedule,
+        };
+        let lowered = lower(&region, &BTreeMap::new()).unwrap_or_else(|error| panic!("{error}"));
+        let tensors: Vec<Tensor> = region
+            .body
+            .inputs()
+            .iter()
+            .zip(inputs)
+            .map(|(&id, values)| {
+                let shape = region.body.ty(id).shape.as_const().unwrap();
+                Tensor::from_f32(&shape, values)
+            })
+            .collect();
+        let results = run(&region.body, &lowered, &tensors, &none);
+        results[0].to_f64().into_iter().map(|value| value as f32).collect()
+    }
+
     /// Runs with known sizes and with symbolic ones.
     #[track_caller]
     pub fn check(&self) {
@@ -255,7 +291,8 @@ fn launch_one(
 ) {
     let kernel = &lowered.kernels[launch.kernel];
     assert_eq!(verify(kernel), Vec::<String>::new(), "{}", kernel.name);
-    let module = emit_ptx(kernel, Target::Sm80).unwrap_or_else(|error| panic!("{error}"));
+    let target = if kernel.to_string().contains("wgmma") { Target::Sm90a } else { Target::Sm80 };
+    let module = emit_ptx(kernel, target).unwrap_or_else(|error| panic!("{error}"));
     let grid = launch.grid.each_ref().map(|dim| u32::try_from(dim.eval(sizes).unwrap()).unwrap());
     if grid.contains(&0) {
         return;

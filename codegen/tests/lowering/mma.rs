@@ -21,6 +21,18 @@ const SCHEDULES: [Schedule; 5] = [
     mma([32, 128, 1, 4], 4, 1),
 ];
 
+const fn wgmma(sizes: [u32; 4], stages: u32, splits: u32) -> Schedule {
+    let [block_m, block_n, groups_m, groups_n] = sizes;
+    Schedule::Wgmma { block_m, block_n, groups_m, groups_n, stages, splits }
+}
+
+const GROUP_SCHEDULES: [Schedule; 4] = [
+    wgmma([64, 32, 1, 1], 2, 1),
+    wgmma([128, 16, 2, 1], 1, 1),
+    wgmma([64, 64, 1, 2], 2, 2),
+    wgmma([128, 64, 1, 1], 4, 1),
+];
+
 #[track_caller]
 fn check_with(
     schedules: &[Schedule],
@@ -149,5 +161,91 @@ fn transposed_convolutions() {
             let result = body.add("conv_transpose", attrs, &[x, w]);
             body.output(result);
         });
+    }
+}
+
+#[test]
+fn warpgroups_multiply_every_transposition_and_factor() {
+    for (number, (left, right)) in TRANSPOSITIONS.into_iter().enumerate() {
+        let sizes = [("M", 40), ("K", 72), ("N", 48)];
+        let kinds = [
+            (DType::F32, Precision::Tf32),
+            (DType::F32, Precision::Bf16),
+            (DType::F16, Precision::Tf32),
+            (DType::F32, Precision::Fp32),
+            (DType::BF16, Precision::Fp32),
+        ];
+        for (dtype, precision) in kinds {
+            let body = product(dtype, left, right);
+            let schedules = &GROUP_SCHEDULES[number..=number];
+            check_with(schedules, precision, &sizes, Fill::Signed, &body);
+        }
+    }
+}
+
+#[test]
+fn warpgroups_multiply_odd_sizes_and_convolve() {
+    for (number, (m, k, n)) in
+        [(1, 1, 1), (3, 0, 4), (100, 31, 33), (65, 100, 68)].into_iter().enumerate()
+    {
+        let (left, right) = TRANSPOSITIONS[number % 4];
+        let sizes = [("M", m), ("K", k), ("N", n)];
+        let body = product(DType::F32, left, right);
+        let schedules = &GROUP_SCHEDULES[number..=number];
+        check_with(schedules, Precision::Tf32, &sizes, Fill::Signed, &body);
+    }
+    let sizes = [("N", 2), ("H", 10), ("W", 9)];
+    check_with(&GROUP_SCHEDULES[..1], Precision::Tf32, &sizes, Fill::Signed, &|body| {
+        let x = body.input(DType::F32, &["N", "8", "H", "W"]);
+        let w = body.input(DType::F32, &["12", "8", "3", "3"]);
+        let result = body.add("conv", geometry(1, 1, 1, 1), &[x, w]);
+        let result = body.add("relu", attrs! {}, &[result]);
+        body.output(result);
+    });
+}
+
+/// What splits as accurate as `f32` must keep: values of any size beside each other, infinities and NaN.
+#[test]
+fn split_factors_keep_small_and_infinite_numbers() {
+    for schedule in [SCHEDULES[3].clone(), GROUP_SCHEDULES[0].clone()] {
+        let graph = |body: &mut Body| {
+            let (a, b) =
+                (body.input(DType::F32, &["64", "32"]), body.input(DType::F32, &["32", "32"]));
+            let product = body.add("matmul", attrs! {}, &[a, b]);
+            body.output(product);
+        };
+        let (m, k, n) = (64usize, 32usize, 32usize);
+        let mut a: Vec<f32> = (0..m * k).map(|i| (i as f32 * 0.37).sin()).collect();
+        let mut b: Vec<f32> = (0..k * n).map(|i| (i as f32 * 0.73).cos()).collect();
+        // A row with one huge element, one of tiny elements, infinities, NaN, the largest number.
+        a[0] = f32::powi(2.0, 40);
+        a[k..2 * k].iter_mut().for_each(|x| *x *= 1e-30);
+        a[2 * k] = f32::INFINITY;
+        a[3 * k + 1] = f32::NAN;
+        a[4 * k] = f32::MAX;
+        b[5] = f32::NEG_INFINITY;
+        b[6] = 0.0;
+        let actual = Case::run_on(&graph, schedule, Precision::Fp32, &[&a, &b]);
+        for row in 0..m {
+            for column in 0..n {
+                let products = |f: &dyn Fn(f64) -> f64| -> f64 {
+                    let each =
+                        (0..k).map(|i| f(f64::from(a[row * k + i]) * f64::from(b[i * n + column])));
+                    each.sum()
+                };
+                let (exact, size) = (products(&|x| x), products(&f64::abs));
+                let got = f64::from(actual[row * n + column]);
+                if exact.is_finite() && size < 1e38 {
+                    let bound = size * f64::powi(2.0, -20);
+                    assert!(
+                        (got - exact).abs() <= bound,
+                        "[{row}, {column}]: {got:e}, not {exact:e}"
+                    );
+                } else if !exact.is_finite() {
+                    let same = got.is_nan() && exact.is_nan() || got == exact;
+                    assert!(same, "[{row}, {column}]: {got:e}, not {exact:e}");
+                }
+            }
+        }
     }
 }

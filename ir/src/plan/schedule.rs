@@ -171,6 +171,21 @@ schedules! {
         /// Slices of the inner elements that different blocks add up; any number.
         splits: Positive,
     }
+    /// As `mma`, multiplied asynchronously from shared memory by warpgroups of four warps. For `sm_90a`.
+    Wgmma "wgmma" for ["contraction"] => {
+        /// Rows of the result per block, at least 64 per warpgroup.
+        block_m: PowerOfTwo,
+        /// Columns of the result per block, 8 to 256 per warpgroup.
+        block_n: PowerOfTwo,
+        /// Warpgroups along the rows.
+        groups_m: PowerOfTwo,
+        /// Warpgroups along the columns.
+        groups_n: PowerOfTwo,
+        /// Tiles of each operand in shared memory.
+        stages: PowerOfTwo,
+        /// Slices of the inner elements that different blocks add up; any number.
+        splits: Positive,
+    }
 }
 
 /// What is wrong with a schedule.

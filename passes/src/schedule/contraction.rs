@@ -21,9 +21,9 @@ const SKINNY: i64 = 4;
 /// Bytes of a step, per position of the result.
 const STEP_BYTES: i64 = 128;
 
-/// Multiply-adds of TF32 per cycle that `mma.sync` reaches (62 % of `wgmma`'s 1024; narrow floats: twice
-/// as many).
-const TF32_RATE: f64 = 640.0;
+/// Multiply-adds of TF32 per cycle that `mma.sync` reaches, and `wgmma` (narrow floats: twice as many).
+const MMA_RATE: f64 = 450.0;
+const WGMMA_RATE: f64 = 850.0;
 
 /// Instructions issued per cycle.
 const ISSUE_RATE: f64 = 4.0;
@@ -40,28 +40,73 @@ const LAUNCH_OVERHEAD: f64 = 5000.0;
 /// Bytes of device memory per cycle and multiprocessor (4.0 TB/s at 1.7 GHz).
 const MEMORY_RATE: f64 = 18.0;
 
-/// Limits of a multiprocessor: bytes of shared memory, registers, threads.
-const SHARED_BYTES: i64 = 160 * 1024;
+/// Bytes of a KiB of shared memory, of which a block may have 160 on `sm_80` and 220 on `sm_90a`.
+const KIB: i64 = 1024;
+
+/// Limits of a multiprocessor.
 const REGISTERS: i64 = 65_536;
 const THREADS: i64 = 2048;
 
-/// Rows and columns of a block's tile, warps along both.
+/// A block's tile: rows, columns, and warps or warpgroups along both.
+#[derive(Debug, Clone, Copy)]
+struct Tile {
+    size: [u32; 2],
+    units: [u32; 2],
+    groups: bool,
+}
+
+const fn warps(m: u32, n: u32, units: [u32; 2]) -> Tile {
+    Tile { size: [m, n], units, groups: false }
+}
+
+const fn groups(m: u32, n: u32, units: [u32; 2]) -> Tile {
+    Tile { size: [m, n], units, groups: true }
+}
+
 #[rustfmt::skip]
-const TILES: [[u32; 4]; 13] = [
-    [128, 128, 2, 4],
-    [128, 256, 2, 4],
-    [256, 128, 4, 2],
-    [ 64, 256, 1, 8],
-    [128,  64, 4, 2],
-    [ 64, 128, 2, 4],
-    [ 64,  64, 2, 2],
-    [ 32, 256, 1, 8],
-    [ 32, 128, 1, 4],
-    [128,  32, 4, 1],
-    [ 32,  64, 1, 4],
-    [ 16, 256, 1, 8],
-    [ 16, 128, 1, 4],
+const TILES: [Tile; 26] = [
+    groups(128, 256, [2, 1]),
+    groups(128, 128, [2, 1]),
+    groups(256, 128, [2, 1]),
+    groups(128,  64, [2, 1]),
+    groups( 64, 256, [1, 2]),
+    groups( 64, 128, [1, 2]),
+    groups( 64, 256, [1, 1]),
+    groups( 64, 128, [1, 1]),
+    groups( 64,  64, [1, 1]),
+    groups(128, 256, [1, 2]),
+    groups(128, 128, [1, 1]),
+    groups(128,  32, [2, 1]),
+    groups( 64,  32, [1, 1]),
+    warps(128, 128, [2, 4]),
+    warps(128, 256, [2, 4]),
+    warps(256, 128, [4, 2]),
+    warps( 64, 256, [1, 8]),
+    warps(128,  64, [4, 2]),
+    warps( 64, 128, [2, 4]),
+    warps( 64,  64, [2, 2]),
+    warps( 32, 256, [1, 8]),
+    warps( 32, 128, [1, 4]),
+    warps(128,  32, [4, 1]),
+    warps( 32,  64, [1, 4]),
+    warps( 16, 256, [1, 8]),
+    warps( 16, 128, [1, 4]),
 ];
+
+impl Tile {
+    fn threads(&self) -> i64 {
+        i64::from(self.units[0] * self.units[1] * if self.groups { 128 } else { 32 })
+    }
+
+    fn schedule(&self, splits: u32) -> Schedule {
+        let ([block_m, block_n], [m, n], stages) = (self.size, self.units, 2);
+        if self.groups {
+            Schedule::Wgmma { block_m, block_n, groups_m: m, groups_n: n, stages, splits }
+        } else {
+            Schedule::Mma { block_m, block_n, warps_m: m, warps_n: n, stages, splits }
+        }
+    }
+}
 
 const SPLITS: [u32; 6] = [1, 2, 3, 4, 8, 16];
 
@@ -79,6 +124,8 @@ struct Work {
     /// Instructions of the same products, relative to one multiplication of rounded factors.
     passes: f64,
     narrow: bool,
+    /// Whether the machine has `wgmma`.
+    wgmma: bool,
 }
 
 /// A schedule for a contraction; `dtypes`: of its operands.
@@ -87,6 +134,7 @@ pub(super) fn choose(
     dtypes: [DType; 2],
     precision: Precision,
     dims: &BTreeMap<Symbol, DimRange>,
+    wgmma: bool,
 ) -> Schedule {
     let size = |role| -> i64 {
         let sizes = form.axes.iter().filter(|(_, of)| *of == role).map(|(size, _)| size);
@@ -122,6 +170,7 @@ pub(super) fn choose(
         element_bytes: order(dtypes.map(|dtype| dtype.size() as f64)),
         passes: if precision == Precision::Fp32 && !narrow { 3.0 } else { 1.0 },
         narrow,
+        wgmma,
     }
     .best()
 }
@@ -129,16 +178,11 @@ pub(super) fn choose(
 impl Work {
     fn best(&self) -> Schedule {
         let mut best: Option<(f64, Schedule)> = None;
-        for [block_m, block_n, warps_m, warps_n] in TILES {
+        for tile in TILES.iter().filter(|tile| self.wgmma || !tile.groups) {
             for splits in SPLITS {
-                let Some(time) = self.time([block_m, block_n, warps_m, warps_n], splits) else {
-                    continue;
-                };
+                let Some(time) = self.time(tile, splits) else { continue };
                 if best.as_ref().is_none_or(|(least, _)| time < *least) {
-                    let stages = 2;
-                    let schedule =
-                        Schedule::Mma { block_m, block_n, warps_m, warps_n, stages, splits };
-                    best = Some((time, schedule));
+                    best = Some((time, tile.schedule(splits)));
                 }
             }
         }
@@ -146,40 +190,56 @@ impl Work {
     }
 
     /// Cycles that a schedule takes; none where it does not fit or has parts without work.
-    fn time(&self, [block_m, block_n, warps_m, warps_n]: [u32; 4], splits: u32) -> Option<f64> {
-        let (m, n) = (i64::from(block_m), i64::from(block_n));
-        let threads = i64::from(warps_m * warps_n * 32);
+    fn time(&self, tile: &Tile, splits: u32) -> Option<f64> {
+        let [m, n] = tile.size.map(i64::from);
+        let threads = tile.threads();
         let step = STEP_BYTES / if self.narrow { 2 } else { 4 };
         let steps = div_ceil(self.inner, step);
         let each = div_ceil(steps, splits.into());
         if splits > 1 && (each < 8 || each * (i64::from(splits) - 1) >= steps) {
             return None;
         }
-        let shared = 2 * (m + n) * STEP_BYTES;
+        let split = self.passes > 1.0;
+        let copies = if split && tile.groups { 3 } else { 1 };
+        let shared = 2 * (m + n) * STEP_BYTES * copies;
+        let [unit_m, unit_n] = [m / i64::from(tile.units[0]), n / i64::from(tile.units[1])];
         // Sums, elements on their way, factors of half a step, addresses.
-        let sums = m * n / threads * if self.passes > 1.0 { 2 } else { 1 };
-        let (warp_m, warp_n) = (m / i64::from(warps_m), n / i64::from(warps_n));
-        let factors = (warp_m + warp_n) * 16 / 32 * if self.passes > 1.0 { 2 } else { 1 };
-        let registers = sums + (m + n) * step / threads + factors + 40;
-        if registers > 250 || shared > SHARED_BYTES {
+        let sums = m * n / threads * if split { 2 } else { 1 };
+        let factors = match tile.groups {
+            true => 0,
+            false => (unit_m + unit_n) * 16 / 32 * if split { 2 } else { 1 },
+        };
+        let registers = sums + (m + n) * step / threads + factors + 45;
+        if registers > 250 || shared > KIB * if tile.groups { 220 } else { 160 } {
             return None;
         }
-        let resident = (SHARED_BYTES / shared)
+        let resident = (KIB * 220 / shared)
             .min(REGISTERS / (threads * div_ceil(registers, 8) * 8))
             .min(THREADS / threads)
             .max(1);
         let tiles =
             self.batch * div_ceil(self.rows, m) * div_ceil(self.columns, n) * i64::from(splits);
         let resident = resident.min(div_ceil(tiles, BLOCKS_TO_FILL)) as f64;
-        let rate = TF32_RATE * if self.narrow { 2.0 } else { 1.0 };
+        let rate = if tile.groups { WGMMA_RATE } else { MMA_RATE };
+        let rate = rate * if self.narrow { 2.0 } else { 1.0 };
         let products = (m * n * step) as f64 * self.passes / rate;
-        let warps = threads / 32;
-        let shared_cycles = ((warp_m + warp_n) * warps + m + n) as f64;
+        let units = i64::from(tile.units[0] * tile.units[1]);
+        let reads = if tile.groups { self.passes } else { 1.0 };
+        let read = ((unit_m + unit_n) * units) as f64 * reads;
+        let shared_cycles = read + ((m + n) * copies) as f64;
         let fetched = (m as f64 * self.fetch[0] + n as f64 * self.fetch[1]) * step as f64 / 32.0;
-        let multiplied = (m * n * step) as f64 * self.passes / 1024.0;
-        let split_factors = if self.passes > 1.0 { 7.0 } else { 0.0 };
-        let factor_work = ((warp_m + warp_n) * warps * step) as f64 * split_factors / 32.0;
-        let issued = (fetched + multiplied + factor_work + shared_cycles / 2.0) / ISSUE_RATE;
+        let multiplied = match tile.groups {
+            true => 0.0,
+            // One instruction, and one move of a factor for it.
+            false => 2.0 * (m * n * step) as f64 * self.passes / 1024.0,
+        };
+        let split_elements = match (split, tile.groups) {
+            (false, _) => 0,
+            (true, true) => (m + n) * step,
+            (true, false) => (unit_m + unit_n) * units * step,
+        };
+        let split_work = split_elements as f64 * 7.0 / 32.0;
+        let issued = (fetched + multiplied + split_work + shared_cycles / 4.0) / ISSUE_RATE;
         let busy = products.max(shared_cycles).max(issued);
         let step_time = (resident * busy).max(LATENCY);
         let waves = (tiles as f64 / (BLOCKS_TO_FILL as f64 * resident)).ceil();
@@ -285,6 +345,7 @@ mod tests {
             element_bytes: [4.0; 2],
             passes: 1.0,
             narrow: false,
+            wgmma: false,
         }
     }
 
@@ -316,10 +377,18 @@ mod tests {
     }
 
     #[test]
+    fn warpgroups_multiply_where_there_are_some() {
+        let large = Work { wgmma: true, ..work(4096, 4096, 4096) };
+        assert!(matches!(large.best(), Schedule::Wgmma { .. }), "{}", large.best());
+        let narrow = Work { wgmma: true, ..work(16, 100_000, 144) };
+        assert!(matches!(narrow.best(), Schedule::Mma { .. }), "{}", narrow.best());
+    }
+
+    #[test]
     fn parts_have_work() {
         for splits in SPLITS {
             for inner in [32, 256, 300, 4096] {
-                if work(64, 64, inner).time(TILES[6], splits).is_some() {
+                if work(64, 64, inner).time(&TILES[19], splits).is_some() {
                     let steps = div_ceil(inner, 32);
                     let each = div_ceil(steps, splits.into());
                     assert!(each * (i64::from(splits) - 1) < steps);

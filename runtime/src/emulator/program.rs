@@ -315,6 +315,25 @@ pub(crate) enum Factors {
     F16,
 }
 
+/// A `wgmma.mma_async` of 64 rows, both operands in shared memory with inner elements adjacent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct AsyncProduct {
+    /// What is multiplied: 32 bytes of inner elements.
+    pub(crate) factors: Factors,
+    /// Columns of the result.
+    pub(crate) n_columns: u16,
+    /// The sums' registers, as results.
+    pub(crate) dst: List,
+    /// The sums' registers, as operands.
+    pub(crate) sums: List,
+    /// Descriptors of both operands.
+    pub(crate) descriptors: [Src; 2],
+    /// Whether the sums are added to, rather than overwritten.
+    pub(crate) adds: PredSrc,
+    /// All lanes.
+    pub(crate) members: Src,
+}
+
 /// What a block barrier does beside waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BarrierAction {
@@ -427,6 +446,13 @@ pub(crate) enum Op {
     Activemask { dst: Slot },
     /// `mma.sync` with `f32` accumulators: lists of `d`, and of `a`, `b` and `c` in one.
     Mma { factors: Factors, dst: List, operands: List, members: Src },
+    /// `wgmma.mma_async`: [`Program::async_products`] has it.
+    Wgmma { index: u32 },
+    WgmmaCommit,
+    /// Waits until at most `pending` groups of `wgmma` are under way.
+    WgmmaWait { pending: u32 },
+    /// Makes earlier writes of the thread visible to asynchronous operations (`fence.proxy.async`).
+    ProxyFence,
     WarpSync { members: Src },
 
     Branch { target: u32 },
@@ -496,6 +522,8 @@ pub(crate) struct Program {
     pub(crate) srcs: Vec<AnySrc>,
     /// Branch target lists.
     pub(crate) targets: Vec<u32>,
+    /// Operands of [`Op::Wgmma`].
+    pub(crate) async_products: Vec<AsyncProduct>,
     /// Sizes of the register files: predicates, 32 bits, 64 bits.
     pub(crate) n_slots: [u32; 3],
     /// Names of the registers whose initialisation is tracked at run time.

@@ -92,6 +92,7 @@ mod tests {
         let mut turned = tile.sums();
         turned.registers.reverse();
         b.reorder(sums, &turned);
+        b.proxy_fence();
         b.finish()
     }
 

@@ -7,7 +7,7 @@ use fornax_ir::{BinaryFn, Float, Scalar, ScalarExpr, UnaryFn};
 
 use crate::kernel::{
     Block, Instruction, Kernel, Layout, Memory, MmaTile, Mode, Param, Shared, Statement, Ty,
-    ValueId,
+    ValueId, WgmmaTile,
 };
 
 /// Text that is no kernel.
@@ -320,6 +320,9 @@ impl Parser {
             "round_tf32" => Instruction::RoundTf32(self.value()?),
             "reorder" => Instruction::Reorder(self.value()?),
             "mma" => self.mma()?,
+            "wgmma" => self.wgmma()?,
+            "wgmma_wait" => Instruction::WgmmaWait(self.value()?),
+            "proxy_fence" => Instruction::ProxyFence,
             "load" => self.load()?,
             "store" => self.store()?,
             "reduce" | "scan" => self.fold(name == "scan")?,
@@ -351,6 +354,22 @@ impl Parser {
         let (warps_m, warps_n) = (self.number()?, self.number()?);
         let tile = MmaTile { factor, rows, columns, warps_m, warps_n };
         Ok(Instruction::Mma { tile, operands: self.values()? })
+    }
+
+    /// `tf32 64 32 groups 1 1 a[%from], b[%from], %sums`
+    fn wgmma(&mut self) -> Parse<Instruction> {
+        let factor = self.next()?;
+        let factor = factor.parse().map_err(|error: String| self.error(error))?;
+        let (rows, columns) = (self.number()?, self.number()?);
+        self.expect("groups")?;
+        let (groups_m, groups_n) = (self.number()?, self.number()?);
+        let tile = WgmmaTile { factor, rows, columns, groups_m, groups_n };
+        let left = self.place()?;
+        self.expect(",")?;
+        let right = self.place()?;
+        self.expect(",")?;
+        let (memory, offsets) = ([left.0, right.0], [left.1, right.1]);
+        Ok(Instruction::Wgmma { tile, memory, offsets, sums: self.value()? })
     }
 
     fn values<const N: usize>(&mut self) -> Parse<[ValueId; N]> {

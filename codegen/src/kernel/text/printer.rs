@@ -153,7 +153,24 @@ impl Printer<'_, '_, '_> {
             | Instruction::Broadcast(x)
             | Instruction::Unary(_, x)
             | Instruction::RoundTf32(x)
-            | Instruction::Reorder(x) => v(x),
+            | Instruction::Reorder(x)
+            | Instruction::WgmmaWait(x) => v(x),
+            Instruction::Wgmma { tile, memory, offsets, sums } => {
+                let places = [0, 1].map(|side: usize| {
+                    format!("{}[{}]", self.memory(memory[side]), v(&offsets[side]))
+                });
+                format!(
+                    "{} {} {} groups {} {} {}, {}, {}",
+                    tile.factor.name(),
+                    tile.rows,
+                    tile.columns,
+                    tile.groups_m,
+                    tile.groups_n,
+                    places[0],
+                    places[1],
+                    v(sums)
+                )
+            }
             Instruction::Mma { tile, operands } => format!(
                 "{} {} {} warps {} {} {}",
                 tile.factor.name(),
@@ -186,9 +203,10 @@ impl Printer<'_, '_, '_> {
                 let combine: Vec<String> = combine.iter().map(expression).collect();
                 format!("{dim} ({}) by ({})", values(operands), combine.join(", "))
             }
-            Instruction::Barrier | Instruction::For { .. } | Instruction::If { .. } => {
-                String::new()
-            }
+            Instruction::Barrier
+            | Instruction::ProxyFence
+            | Instruction::For { .. }
+            | Instruction::If { .. } => String::new(),
         }
     }
 }

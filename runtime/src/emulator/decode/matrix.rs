@@ -1,7 +1,7 @@
 //! Matrix multiply-accumulate (PTX ISA section 9.7.14).
 
-use super::super::parse::{ParseResult, Type};
-use super::super::program::{Factors, Op};
+use super::super::parse::{Operand, ParseResult, Type};
+use super::super::program::{AsyncProduct, Factors, Op};
 use super::{Decoder, Opcode};
 
 impl Decoder<'_> {
@@ -43,5 +43,86 @@ impl Decoder<'_> {
         let members = self.constant(u32::MAX.into());
         let (dst, operands) = (self.dst_list(&results), self.src_list(&operands));
         Ok(Op::Mma { factors, dst, operands, members })
+    }
+
+    /// `wgmma` (PTX ISA section 9.7.15).
+    pub(super) fn wgmma(&mut self, opcode: &mut Opcode<'_>) -> ParseResult<Op> {
+        if !opcode.take("sync") || !opcode.take("aligned") {
+            return self.error("`wgmma` is always `.sync.aligned`");
+        }
+        match opcode.take_any(&["fence", "commit_group", "wait_group", "mma_async"]) {
+            // Registers are written when a product is issued, so that there is nothing to order.
+            Some("fence") => Ok(Op::Nop),
+            Some("commit_group") => Ok(Op::WgmmaCommit),
+            Some("wait_group") => {
+                self.arity(opcode, &[1])?;
+                let Operand::Integer(pending) = opcode.operands[0] else {
+                    return self.error("`wgmma.wait_group` takes a number");
+                };
+                Ok(Op::WgmmaWait { pending: pending as u32 })
+            }
+            Some(_) => self.async_product(opcode),
+            None => self.error("the emulator does not have this form of `wgmma`"),
+        }
+    }
+
+    fn async_product(&mut self, opcode: &mut Opcode<'_>) -> ParseResult<Op> {
+        let sizes = opcode.take_map(|part| {
+            let (columns, inner) = part.strip_prefix("m64n")?.split_once('k')?;
+            Some((columns.parse::<u16>().ok()?, inner.parse::<u16>().ok()?))
+        });
+        let name = opcode.take_any(&["tf32", "bf16", "f16"]);
+        let twice = name.is_some_and(|name| opcode.take(name));
+        let factors = match (name, sizes) {
+            (Some("tf32"), Some((_, 8))) => Factors::Tf32,
+            (Some("bf16"), Some((_, 16))) => Factors::Bf16,
+            (Some("f16"), Some((_, 16))) => Factors::F16,
+            _ => return self.error("the emulator does not have this form of `wgmma`"),
+        };
+        if !twice || !opcode.take("f32") {
+            return self.error("the emulator has `wgmma` with factors of one type and sums in f32");
+        }
+        let n_columns = sizes.map_or(0, |(columns, _)| columns);
+        if !n_columns.is_multiple_of(8) || !(8..=256).contains(&n_columns) {
+            return self.error(format!("`wgmma` has no {n_columns} columns"));
+        }
+        // Sums, descriptors, whether to add, factors of -1, and transpositions of narrow factors.
+        let narrow = factors != Factors::Tf32;
+        self.arity(opcode, if narrow { &[8] } else { &[6] })?;
+        let plain = [(4, 1), (5, 1), (6, 0), (7, 0)];
+        for &(position, wanted) in plain.iter().take(opcode.operands.len() - 4) {
+            if opcode.operands[position] != Operand::Integer(wanted) {
+                return self.error("the emulator has `wgmma` without negation and transposition");
+            }
+        }
+        let parts = self.parts(&opcode.operands[0]);
+        if parts.len() != usize::from(n_columns) / 2 {
+            return self.error(format!("{n_columns} columns take {} registers", n_columns / 2));
+        }
+        let mut sums = Vec::new();
+        for part in parts {
+            sums.push(self.any_src(part, Type::B32)?);
+        }
+        let mut descriptors = [super::super::program::Src(0); 2];
+        for (descriptor, operand) in descriptors.iter_mut().zip(&opcode.operands[1..]) {
+            *descriptor = self.src(operand, Type::B64)?;
+        }
+        let adds = self.predicate(&opcode.operands[3])?;
+        let mut results = Vec::new();
+        for part in parts {
+            results.push(self.any_dst(part, Type::B32)?);
+        }
+        let members = self.constant(u32::MAX.into());
+        let (dst, sums) = (self.dst_list(&results), self.src_list(&sums));
+        self.async_products.push(AsyncProduct {
+            factors,
+            n_columns,
+            dst,
+            sums,
+            descriptors,
+            adds,
+            members,
+        });
+        Ok(Op::Wgmma { index: self.async_products.len() as u32 - 1 })
     }
 }

@@ -232,6 +232,13 @@ impl Decoder<'_> {
     }
 
     fn fence(&mut self, opcode: &mut Opcode<'_>) -> ParseResult<Op> {
+        if opcode.take("proxy") {
+            if !opcode.take("async") {
+                return self.error("the emulator does not have this kind of fence");
+            }
+            opcode.take("shared::cta");
+            return Ok(Op::ProxyFence);
+        }
         let order = opcode.take_any(&["sc", "acq_rel", "acquire", "release"]);
         let scope = opcode.take_any(&["cta", "gl", "gpu", "cluster", "sys"]);
         if scope.is_none() || (opcode.name == "membar" && order.is_some()) {

@@ -20,7 +20,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::parse::{Instruction, Kernel, ParseResult, RegisterId, Source, Space, Variable};
-use super::program::{AnySrc, Dst, Inst, Op, PredSrc, Program, RegisterCheck, SharedRange};
+use super::program::{
+    AnySrc, AsyncProduct, Dst, Inst, Op, PredSrc, Program, RegisterCheck, SharedRange,
+};
 use allocate::Allocation;
 use opcode::Opcode;
 
@@ -62,6 +64,7 @@ pub(crate) fn decode(
         dsts: second.dsts,
         srcs: second.srcs,
         targets: second.targets,
+        async_products: second.async_products,
         n_slots: allocation.n_slots,
         tracked_registers,
         register_checks,
@@ -178,6 +181,7 @@ struct Decoder<'a> {
     dsts: Vec<Dst>,
     srcs: Vec<AnySrc>,
     targets: Vec<u32>,
+    async_products: Vec<AsyncProduct>,
     n_sites: u32,
     shared_grain: u32,
     global_grain: u32,
@@ -207,6 +211,7 @@ impl<'a> Decoder<'a> {
             dsts: Vec::new(),
             srcs: Vec::new(),
             targets: Vec::new(),
+            async_products: Vec::new(),
             n_sites: 0,
             shared_grain: 16,
             global_grain: 16,
@@ -275,6 +280,7 @@ impl<'a> Decoder<'a> {
                 self.warp(&mut opcode)?
             }
             "mma" => self.mma(&mut opcode)?,
+            "wgmma" => self.wgmma(&mut opcode)?,
             name => {
                 return self.error(format!("the emulator has no instruction `{name}`"));
             }

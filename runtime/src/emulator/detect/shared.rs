@@ -27,6 +27,10 @@ pub(crate) enum Conflict {
     Read(Party),
     /// An asynchronous copy into them has not been waited for.
     Pending,
+    /// A thread has written them and not made that visible to asynchronous operations.
+    Unfenced(Party),
+    /// An asynchronous operation that reads them has not been waited for.
+    AsyncRead,
 }
 
 /// The other thread of a race.
@@ -54,6 +58,11 @@ pub(crate) struct SharedShadow {
     /// Asynchronous copies under way, by grain.
     pending: Vec<u8>,
     n_pending: usize,
+    /// Asynchronous reads under way, by grain.
+    async_reads: Vec<u16>,
+    n_async_reads: usize,
+    /// By warp: its writes up to this clock are visible to asynchronous operations.
+    fenced: Vec<u32>,
     /// By warp, then other warp: the other's time up to which the warp has synchronised; on the
     /// diagonal the warp's own time.
     clocks: Vec<u32>,
@@ -91,6 +100,10 @@ impl SharedShadow {
         self.reads.clear();
         self.pending.clear();
         self.n_pending = 0;
+        self.async_reads.clear();
+        self.n_async_reads = 0;
+        self.fenced.clear();
+        self.fenced.resize(n_warps, 0);
         if check_races {
             self.reads.resize(self.n_grains * n_warps, 0);
         }
@@ -223,6 +236,9 @@ impl SharedShadow {
                 if self.n_pending > 0 && self.pending[grain] > 0 {
                     return Err(Conflict::Pending);
                 }
+                if self.n_async_reads > 0 && self.async_reads[grain] > 0 {
+                    return Err(Conflict::AsyncRead);
+                }
                 let clocks = &self.clocks[known..known + self.n_warps];
                 if let Some(party) = races_with_write(write, warp, lane, atomic, clocks)
                     && !(party.warp == Some(warp) && same_value())
@@ -296,6 +312,51 @@ impl SharedShadow {
                 self.pending[grain] = self.pending[grain].saturating_sub(1);
             }
         }
+    }
+
+    /// Notes that an asynchronous operation reads the range from now on.
+    pub(crate) fn start_async_read(&mut self, offset: u64, n_bytes: u32) -> Result<(), Conflict> {
+        let range = self.grains(offset, n_bytes).ok_or(Conflict::OutOfBounds)?;
+        if !self.check_races {
+            return Ok(());
+        }
+        for &write in &self.writes[range.clone()] {
+            let (clock, warp) = ((write >> 32) as u32, write >> 8 & 0xff);
+            let fenced = self.fenced.get(warp as usize).copied().unwrap_or(0);
+            if write != 0 && clock > fenced {
+                let known = warp != MANY_WARPS;
+                return Err(Conflict::Unfenced(Party {
+                    warp: known.then_some(warp as u32),
+                    lane: known.then_some(write as u32 & 0xff),
+                }));
+            }
+        }
+        self.async_reads.resize(self.n_grains, 0);
+        self.n_async_reads += range.len();
+        for grain in range {
+            self.async_reads[grain] = self.async_reads[grain].saturating_add(1);
+        }
+        Ok(())
+    }
+
+    /// Notes that an asynchronous read has been waited for.
+    pub(crate) fn end_async_read(&mut self, offset: u64, n_bytes: u32) {
+        let Some(range) = self.grains(offset, n_bytes) else { return };
+        if self.check_races {
+            self.n_async_reads = self.n_async_reads.saturating_sub(range.len());
+            for grain in range {
+                self.async_reads[grain] = self.async_reads[grain].saturating_sub(1);
+            }
+        }
+    }
+
+    /// Makes the warp's writes so far visible to asynchronous operations. Its clock moves on, which tells
+    /// later writes apart.
+    pub(crate) fn fence_proxy(&mut self, warp: u32) {
+        let index = warp as usize * self.n_warps + warp as usize;
+        self.fenced[warp as usize] = self.clocks[index];
+        self.clocks[index] += 1;
+        self.settle(warp);
     }
 
     /// A barrier among the lanes of a warp.

@@ -56,6 +56,13 @@ impl Warp {
                     self.pc += 1;
                 }
             }
+            Op::Wgmma { index } => {
+                let product = program.async_products[index as usize];
+                if self.gather(product.members, mask, program)? {
+                    self.multiply_shared(&product, mask, memory, launch)?;
+                    self.pc += 1;
+                }
+            }
             _ => {
                 if self.collective(&inst.op, mask, program)? {
                     self.pc += 1;

@@ -6,11 +6,15 @@
 //! last place of the largest addend; the sum is rounded towards zero to `f32`. The inner elements of an
 //! instruction are added block by block. Subnormals are kept.
 
-use super::super::program::{AnySrc, Dst, Factors, List, Program};
+use super::super::detect::SharedShadow;
+use super::super::program::{AnySrc, AsyncProduct, Dst, Factors, List, Program};
+use super::block::BlockMemory;
+use super::memory::Kind;
 use super::registers::{LANES, row_of};
 use super::rounding::{NAN32, from_half};
+use super::shared::shared_trouble;
 use super::warp::Warp;
-use super::{Trouble, lanes};
+use super::{Launch, Trouble, lanes};
 use crate::error::FaultKind;
 
 /// Rows and columns of a result (`m16n8`).
@@ -108,15 +112,7 @@ impl Warp {
         }
         for (row, sums) in a.iter().zip(&mut sums) {
             for (column, sum) in b.iter().zip(sums) {
-                for first in (0..inner).step_by(factors.block()) {
-                    let block = first..first + factors.block();
-                    let mut addends = [0.0; 9];
-                    for (addend, k) in addends[1..].iter_mut().zip(block) {
-                        *addend = row[k] * column[k];
-                    }
-                    addends[0] = (*sum).into();
-                    *sum = add_truncating(&addends);
-                }
+                *sum = add_products(factors, *sum, row, column);
             }
         }
         for (number, &result) in program.results(dst).iter().enumerate() {
@@ -129,6 +125,179 @@ impl Warp {
         }
         Ok(())
     }
+}
+
+impl Warp {
+    /// `wgmma.mma_async` (PTX ISA, "Asynchronous Warpgroup Level Matrix"): the warp's 16 of the 64 rows.
+    /// Elements are read and sums written at once; until the group is waited for, writes to what was read
+    /// are reported.
+    pub(super) fn multiply_shared(
+        &mut self,
+        product: &AsyncProduct,
+        mask: u32,
+        memory: &mut BlockMemory,
+        launch: &Launch<'_>,
+    ) -> Result<(), Box<Trouble>> {
+        let refuse = |detail: &str| Err(Trouble::new(FaultKind::InvalidOperand, 0, detail));
+        if mask != u32::MAX {
+            return refuse("`wgmma` needs all lanes of the warp");
+        }
+        let constants = &launch.program.constants;
+        let mut tiles = Vec::new();
+        for (number, source) in product.descriptors.into_iter().enumerate() {
+            let values = self.registers.wides(constants, source);
+            if values.iter().any(|&value| value != values[0]) {
+                return refuse("the descriptor of `wgmma` differs between lanes");
+            }
+            let Some(tile) = Tile::of(values[0]) else {
+                return refuse("this descriptor of `wgmma` is not supported by the emulator");
+            };
+            let first = if number == 0 { 16 * (self.index % 4) } else { 0 };
+            let count = if number == 0 { ROWS as u32 } else { product.n_columns.into() };
+            tiles.push(self.read_tile(
+                &tile,
+                first..first + count,
+                product.factors,
+                memory,
+                launch,
+            )?);
+        }
+        let adds = self.registers.predicate(product.adds);
+        let adds = match adds {
+            0 => false,
+            u32::MAX => true,
+            _ => return refuse("whether `wgmma` adds differs between lanes"),
+        };
+        let registers: Vec<[u32; LANES]> = launch
+            .program
+            .sources(product.sums)
+            .iter()
+            .map(|&source| match source {
+                AnySrc::Word(source) | AnySrc::Wide(source) => {
+                    self.registers.words(constants, source)
+                }
+            })
+            .collect();
+        for (number, &result) in launch.program.results(product.dst).iter().enumerate() {
+            let Dst::Word(slot) = result else { continue };
+            let values = row_of(|lane| {
+                // Each four registers hold a product of 8 columns as in `mma.sync`.
+                let (row, column) = place(lane, number % 4);
+                let sum = if adds { f32::from_bits(registers[number][lane]) } else { 0.0 };
+                let (a, b) = (&tiles[0][row], &tiles[1][number / 4 * COLUMNS + column]);
+                add_products(product.factors, sum, a, b).to_bits()
+            });
+            self.registers.set_words(slot, u32::MAX, &values);
+        }
+        Ok(())
+    }
+
+    /// The elements of 32 bytes of some rows of a tile.
+    fn read_tile(
+        &mut self,
+        tile: &Tile,
+        rows: std::ops::Range<u32>,
+        factors: Factors,
+        memory: &mut BlockMemory,
+        launch: &Launch<'_>,
+    ) -> Result<Vec<[f64; 16]>, Box<Trouble>> {
+        let mut read = Vec::new();
+        for row in rows {
+            let mut elements = [0.0; 16];
+            for part in 0..2 {
+                let address = tile.address(row, part);
+                let lane = row % LANES as u32;
+                let trouble =
+                    |conflict| shared_trouble(conflict, lane, address, Kind::Read, launch);
+                let addresses = [address; LANES];
+                let shadow = &mut memory.shadow;
+                shadow
+                    .read_lanes(self.index, 1 << lane, &addresses, PART_BYTES, false)
+                    .map_err(|(_, conflict)| trouble(conflict))?;
+                shadow.start_async_read(address, PART_BYTES).map_err(trouble)?;
+                self.products.started.push((self.products.committed, address));
+                let bytes = &memory.shared[address as usize..][..PART_BYTES as usize];
+                for (number, word) in bytes.chunks(4).enumerate() {
+                    let register = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
+                    for half in 0..factors.packed() {
+                        let at = (4 * part as usize + number) * factors.packed() + half;
+                        elements[at] = factors.element(register, half);
+                    }
+                }
+            }
+            read.push(elements);
+        }
+        Ok(read)
+    }
+}
+
+/// Bytes that stay together in swizzled memory.
+const PART_BYTES: u32 = 16;
+
+/// An operand in shared memory: rows of 128 bytes, eight of them together, 128-byte swizzle (PTX ISA,
+/// "Matrix Descriptor Format").
+struct Tile {
+    start: u64,
+    /// Bytes from eight rows to the next.
+    stride: u64,
+}
+
+impl Tile {
+    fn of(descriptor: u64) -> Option<Tile> {
+        const SWIZZLE_128: u64 = 1;
+        let plain = descriptor >> 62 == SWIZZLE_128 && descriptor >> 49 & 7 == 0;
+        plain.then_some(Tile {
+            start: (descriptor & 0x3fff) << 4,
+            stride: (descriptor >> 32 & 0x3fff) << 4,
+        })
+    }
+
+    fn address(&self, row: u32, part: u32) -> u64 {
+        let (row, part) = (u64::from(row), u64::from(part * PART_BYTES));
+        let plain = self.start + row / 8 * self.stride + row % 8 * 128 + part;
+        plain ^ (plain >> 7 & 7) << 4
+    }
+}
+
+/// The asynchronous products of a warp that have not been waited for.
+#[derive(Debug, Default)]
+pub(crate) struct AsyncProducts {
+    /// Parts that are read, with their group.
+    started: Vec<(u32, u64)>,
+    /// Groups committed.
+    committed: u32,
+}
+
+impl AsyncProducts {
+    /// Closes the current group.
+    pub(super) fn commit(&mut self) {
+        self.committed += 1;
+    }
+
+    /// Ends all but the last `pending` committed groups.
+    pub(super) fn wait(&mut self, pending: u32, shadow: &mut SharedShadow) {
+        let committed = self.committed;
+        self.started.retain(|&(group, address)| {
+            let due = group + pending < committed;
+            if due {
+                shadow.end_async_read(address, PART_BYTES);
+            }
+            !due
+        });
+    }
+}
+
+/// A sum with the products of a step added block by block.
+fn add_products(factors: Factors, mut sum: f32, a: &[f64; 16], b: &[f64; 16]) -> f32 {
+    for first in (0..factors.inner()).step_by(factors.block()) {
+        let mut addends = [0.0; 9];
+        addends[0] = sum.into();
+        for (addend, k) in addends[1..].iter_mut().zip(first..first + factors.block()) {
+            *addend = a[k] * b[k];
+        }
+        sum = add_truncating(&addends);
+    }
+    sum
 }
 
 /// Row and column of an accumulator.

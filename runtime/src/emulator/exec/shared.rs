@@ -133,6 +133,18 @@ pub(super) fn shared_trouble(
                 party(other)
             ),
         ),
+        Conflict::Unfenced(other) => (
+            FaultKind::SharedRace,
+            format!(
+                "{verb} byte {address} of shared memory asynchronously, which {} has written without \
+                 fence.proxy.async behind it",
+                party(other)
+            ),
+        ),
+        Conflict::AsyncRead => (
+            FaultKind::SharedRace,
+            format!("{verb} byte {address} of shared memory, which a wgmma under way reads"),
+        ),
         Conflict::Pending => (
             FaultKind::SharedRace,
             format!("{verb} byte {address} of shared memory, into which a cp.async is under way"),

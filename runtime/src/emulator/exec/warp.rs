@@ -8,6 +8,7 @@
 use super::super::program::{BarrierAction, Inst, Op, PredSrc, Program, RegisterCheck};
 use super::async_copy::AsyncCopies;
 use super::block::BlockMemory;
+use super::matrix::AsyncProducts;
 use super::registers::{LANES, Registers, Row, row_of};
 use super::{Launch, Trouble};
 use crate::error::FaultKind;
@@ -56,6 +57,8 @@ pub(crate) struct Warp {
     pub(crate) pc: u32,
     /// Asynchronous copies under way.
     pub(crate) copies: AsyncCopies,
+    /// Asynchronous products under way.
+    pub(crate) products: AsyncProducts,
     /// Instructions run.
     pub(crate) n_executed: u64,
     carry: u32,
@@ -88,6 +91,7 @@ impl Warp {
         self.active = all;
         self.pc = 0;
         self.copies = AsyncCopies::default();
+        self.products = AsyncProducts::default();
         self.n_executed = 0;
         self.carry = 0;
         self.waiting = 0;
@@ -231,6 +235,9 @@ impl Warp {
             Op::AsyncWait { pending, all } => {
                 self.async_wait(pending, all, mask, memory)?;
             }
+            Op::WgmmaCommit => self.products.commit(),
+            Op::WgmmaWait { pending } => self.products.wait(pending, &mut memory.shadow),
+            Op::ProxyFence => memory.shadow.fence_proxy(self.index),
             Op::Fence => std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst),
             Op::Nop => {}
             _ => return Ok(false),
