@@ -35,7 +35,7 @@ impl<'c> Emitter<'c, '_> {
         let sums = self.registers(sums).to_vec();
         let each = sums.len() / tile.products() as usize;
         let mut results = Vec::new();
-        for (product, sums) in (0..).zip(sums.chunks(each)) {
+        for (product, sums) in (0u32..).zip(sums.chunks(each)) {
             let start = u64::from(product) * u64::from(64 * ROW_BYTES >> 4);
             let start = left.get_type().const_int(start, false);
             let left = self.ir.add(left, start);

@@ -108,7 +108,7 @@ impl Tile {
     }
 }
 
-const SPLITS: [u32; 6] = [1, 2, 3, 4, 8, 16];
+const SPLITS: [u32; 7] = [1, 2, 3, 4, 8, 16, 33];
 
 /// What a contraction multiplies, with typical sizes.
 struct Work {

@@ -91,7 +91,9 @@ impl Decoder<'_> {
         self.arity(opcode, if narrow { &[8] } else { &[6] })?;
         let plain = [(4, 1), (5, 1), (6, 0), (7, 0)];
         for &(position, wanted) in plain.iter().take(opcode.operands.len() - 4) {
-            if opcode.operands[position] != Operand::Integer(wanted) {
+            let found =
+                matches!(opcode.operands[position], Operand::Integer(value) if value == wanted);
+            if !found {
                 return self.error("the emulator has `wgmma` without negation and transposition");
             }
         }
