@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 
 use fornax_ir::op::{ContractionForm, ContractionKind, OpClass, OpCtx};
 use fornax_ir::plan::{Plan, Rejection, Schedule, structure};
-use fornax_ir::{DType, Dim, DimRange, Graph, NodeId, Precision, PrecisionPolicy, Symbol};
+use fornax_ir::{
+    DType, Dim, DimRange, Graph, NodeId, Precision, PrecisionPolicy, ScalarExpr, Symbol,
+};
 
 /// Threads in a block where nothing speaks for another number.
 const THREADS: u32 = 256;
@@ -50,7 +52,7 @@ pub(crate) fn choose(
         OpClass::Window(_) => Schedule::FoldThread { threads: 128, vector: 1 },
         OpClass::Contraction(form) => {
             let dtypes = [types[0].dtype, types[1].dtype];
-            contraction::choose(&form(&ctx), dtypes, precision, dims, false)
+            contraction::choose(&form(&ctx), dtypes, precision, dims, (functions(body), false))
         }
         _ => unreachable!("invariant: an anchor is a reduce, scan, contraction or window"),
     })
@@ -67,9 +69,33 @@ pub fn use_wgmma(mut plan: Plan) -> Plan {
         let attrs = &region.body.node(anchor).attrs;
         let form = form(&OpCtx { attrs, operands: &types });
         let dtypes = [types[0].dtype, types[1].dtype];
-        region.schedule = contraction::choose(&form, dtypes, region.precision, &plan.dims, true);
+        let machine = (functions(&region.body), true);
+        region.schedule = contraction::choose(&form, dtypes, region.precision, &plan.dims, machine);
     }
     plan
+}
+
+/// Instructions of a body's pointwise nodes, each evaluated once.
+fn functions(body: &Graph) -> f64 {
+    fn count(expr: &ScalarExpr) -> f64 {
+        match expr {
+            ScalarExpr::Arg(_) | ScalarExpr::Const(_) => 0.0,
+            ScalarExpr::Cast(_, x) => count(x),
+            // Polynomials and their ranges.
+            ScalarExpr::Unary(_, x) => 10.0 + count(x),
+            ScalarExpr::Binary(_, x, y) => 2.0 + count(x) + count(y),
+            ScalarExpr::Select(c, x, y) => 1.0 + count(c) + count(x) + count(y),
+        }
+    }
+    body.nodes()
+        .map(|id| match body.node(id).op.class() {
+            OpClass::Pointwise(form) => {
+                let operands = body.operand_types(id);
+                count(&form(&OpCtx { attrs: &body.node(id).attrs, operands: &operands }))
+            }
+            _ => 0.0,
+        })
+        .sum()
 }
 
 /// The first contraction of a body.

@@ -28,8 +28,14 @@ const WGMMA_RATE: f64 = 850.0;
 /// Instructions issued per cycle.
 const ISSUE_RATE: f64 = 4.0;
 
+/// The same with the warps of one block.
+const SINGLE_ISSUE_RATE: f64 = 1.5;
+
 /// Cycles from the request of a step's elements to their use.
-const LATENCY: f64 = 900.0;
+const LATENCY: f64 = 1000.0;
+
+/// Bytes from the L2 cache per cycle and multiprocessor (of all together: about 6 TB/s).
+const CACHE_RATE: f64 = 27.0;
 
 /// Cycles before the first and after the last step of a block.
 const BLOCK_OVERHEAD: f64 = 2500.0;
@@ -124,17 +130,20 @@ struct Work {
     /// Instructions of the same products, relative to one multiplication of rounded factors.
     passes: f64,
     narrow: bool,
+    /// Instructions of the epilogue for each result.
+    epilogue: f64,
     /// Whether the machine has `wgmma`.
     wgmma: bool,
 }
 
-/// A schedule for a contraction; `dtypes`: of its operands.
+/// A schedule for a contraction; `dtypes`: of its operands; `epilogue`: instructions for each result after
+/// it; `wgmma`: whether the machine has it.
 pub(super) fn choose(
     form: &ContractionForm,
     dtypes: [DType; 2],
     precision: Precision,
     dims: &BTreeMap<Symbol, DimRange>,
-    wgmma: bool,
+    (epilogue, wgmma): (f64, bool),
 ) -> Schedule {
     let size = |role| -> i64 {
         let sizes = form.axes.iter().filter(|(_, of)| *of == role).map(|(size, _)| size);
@@ -170,6 +179,7 @@ pub(super) fn choose(
         element_bytes: order(dtypes.map(|dtype| dtype.size() as f64)),
         passes: if precision == Precision::Fp32 && !narrow { 3.0 } else { 1.0 },
         narrow,
+        epilogue,
         wgmma,
     }
     .best()
@@ -240,21 +250,30 @@ impl Work {
         };
         let split_work = split_elements as f64 * 7.0 / 32.0;
         let issued = (fetched + multiplied + split_work + shared_cycles / 4.0) / ISSUE_RATE;
-        let busy = products.max(shared_cycles).max(issued);
-        let step_time = (resident * busy).max(LATENCY);
-        let waves = (tiles as f64 / (BLOCKS_TO_FILL as f64 * resident)).ceil();
-        let mut time = waves * (each as f64 * step_time + BLOCK_OVERHEAD);
-        // Of schedules that wait alike the one that works less.
-        time += 0.05 * tiles as f64 * each as f64 * busy / BLOCKS_TO_FILL as f64;
+        let bytes = ((m + n) * STEP_BYTES) as f64;
+        let busy = products.max(shared_cycles).max(issued).max(bytes / CACHE_RATE);
+        // What one block does in turn: waits for elements, writes them, waits for products.
+        let step_time = LATENCY + bytes / CACHE_RATE + issued + ((m + n) * copies) as f64;
+        let step_time = step_time.max(products);
         let results = (self.batch * self.rows * self.columns) as f64;
         let operands = self.batch as f64
             * self.inner as f64
             * (self.rows as f64 * self.element_bytes[0]
                 + self.columns as f64 * self.element_bytes[1]);
-        let multiprocessors = BLOCKS_TO_FILL as f64;
         let windowed = self.fetch.iter().any(|&fetch| fetch > 2.0);
         let read = if windowed { 0.0 } else { operands };
-        time = time.max((read + 4.0 * results) / (MEMORY_RATE * multiprocessors));
+        let block_bytes = read / tiles as f64 + 4.0 * (m * n) as f64;
+        let moved = block_bytes / MEMORY_RATE;
+        let finished = (m * n) as f64 * (4.0 + self.epilogue) / 32.0;
+        let each = each as f64;
+        let alone = BLOCK_OVERHEAD + each * step_time + moved + finished / SINGLE_ISSUE_RATE;
+        let together = resident * (each * busy + finished / ISSUE_RATE);
+        let waves = tiles as f64 / (BLOCKS_TO_FILL as f64 * resident);
+        let waves = if waves < 8.0 { waves.ceil() } else { waves };
+        let mut time = waves * alone.max(together).max(resident * moved);
+        let multiprocessors = BLOCKS_TO_FILL as f64;
+        // Of schedules that wait alike the one that works less.
+        time += 0.05 * tiles as f64 * each * busy / multiprocessors;
         if splits > 1 {
             let moved = 8.0 * results * f64::from(splits);
             time += LAUNCH_OVERHEAD + moved / (MEMORY_RATE * multiprocessors);
@@ -345,6 +364,7 @@ mod tests {
             element_bytes: [4.0; 2],
             passes: 1.0,
             narrow: false,
+            epilogue: 0.0,
             wgmma: false,
         }
     }
