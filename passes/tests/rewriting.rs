@@ -293,19 +293,18 @@ const CASES: &[Case] = &[
         rules: &["gelu-by-division-last", "mish"],
     },
     Case {
-        name: "a linear layer on transposed weights",
-        text: r#"graph @linear(%x: f32[2,4,5]) -> (y: f32[2,6,4]) {
+        name: "a product of a transposed input, transposed",
+        text: r#"graph @linear(%x: f32[5,8]) -> (y: f32[6,8]) {
   %w = weight {name = w, dtype = f32, shape = [6,5]} : f32[6,5]
   %0 = transpose %w {perm = [1, 0]} : f32[5,6]
-  %1 = reshape %x {shape = [8,5]} : f32[8,5]
+  %1 = transpose %x {perm = [1, 0]} : f32[8,5]
   %2 = matmul %1, %0 : f32[8,6]
-  %3 = reshape %2 {shape = [2,4,6]} : f32[2,4,6]
-  %4 = transpose %3 {perm = [0, 2, 1]} : f32[2,6,4]
-  return %4
+  %3 = transpose %2 {perm = [1, 0]} : f32[6,8]
+  return %3
 }"#,
-        gone: &["matmul"],
+        gone: &["matmul", "transpose"],
         kept: &["einsum"],
-        rules: &["transposed-right"],
+        rules: &["transposed-result"],
     },
 ];
 

@@ -82,7 +82,11 @@ pub fn decode(
         let operands: Vec<NodeId> =
             node.children.iter().map(|&child| values[&egraph.find(child)]).collect();
         let is_constant = matches!(node.op().class(), OpClass::Source(SourceKind::Constant));
-        let loc = if is_constant { LocSet::none() } else { egraph[id].data.loc.clone() };
+        let mut loc = LocSet::none();
+        if !is_constant {
+            loc.union(&egraph[id].data.loc);
+            loc.union(&node.loc);
+        }
         let value = graph.add(node.op().name(), node.attrs().clone(), &operands, loc)?;
         values.insert(id, value);
     }

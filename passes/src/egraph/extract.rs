@@ -17,6 +17,9 @@ use super::language::ENode;
 /// Passes over all classes when exchanging nodes.
 const MAX_PASSES: usize = 6;
 
+/// Work that exchanging nodes may do: choices looked at, times classes.
+const MAX_EXCHANGE_WORK: usize = 20_000_000;
+
 /// Work that the searches of all parts may do: complete choices looked at, times classes.
 const MAX_WORK: usize = 2_000_000;
 
@@ -293,10 +296,15 @@ impl Classes {
     /// Exchanges the alternative of one class at a time.
     fn improve(&self, best: &mut Positions, scratch: &mut Scratch) {
         let mut cost = self.total(best, scratch).expect("invariant: trees are acyclic");
+        let mut visits = MAX_EXCHANGE_WORK / self.all.len().max(1);
         for _ in 0..MAX_PASSES {
             let mut changed = false;
             for class in self.open(best, scratch) {
                 for at in 0..self.alternatives[class].len() {
+                    if visits == 0 {
+                        return;
+                    }
+                    visits -= 1;
                     let old = best[class].replace(at);
                     match self.total(best, scratch) {
                         Some(other) if other < cost * (1.0 - MARGIN) => {

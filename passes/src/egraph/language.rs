@@ -6,8 +6,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use egg::Id;
-use fornax_ir::Attrs;
 use fornax_ir::op::OpRef;
+use fornax_ir::{Attrs, LocSet};
 use smallvec::SmallVec;
 
 /// An operator with its attributes, shared between the e-nodes that have it.
@@ -96,12 +96,14 @@ pub struct ENode {
     /// The rule that made the node, as its number in the rule set; none for a node of the graph.
     /// Not part of its identity: the first to make a node is remembered.
     pub rule: Option<u16>,
+    /// The nodes of the imported model that a node made by a rule comes from. Not part of its identity.
+    pub loc: LocSet,
 }
 
 impl ENode {
     /// A node that no rule made.
     pub fn new(head: Head, children: impl IntoIterator<Item = Id>) -> ENode {
-        ENode { head, children: children.into_iter().collect(), rule: None }
+        ENode { head, children: children.into_iter().collect(), rule: None, loc: LocSet::none() }
     }
 
     /// The operator.

@@ -55,6 +55,8 @@ pub struct Match {
     pub root: Id,
     values: SmallVec<[Option<Id>; 4]>,
     nodes: SmallVec<[Option<ENode>; 2]>,
+    /// The classes of the operators below the root.
+    pub(crate) inner: SmallVec<[Id; 4]>,
 }
 
 impl Pattern {
@@ -140,6 +142,7 @@ impl Pattern {
             root,
             values: SmallVec::from_elem(None, self.values.len()),
             nodes: SmallVec::from_elem(None, self.nodes.len()),
+            inner: SmallVec::new(),
         };
         let mut found = extend(egraph, &self.root, root, empty);
         found.sort();
@@ -238,6 +241,9 @@ fn extend(egraph: &OpGraph, term: &Term, id: Id, found: Match) -> Vec<Match> {
             let mut all = Vec::new();
             for enode in egraph[id].nodes.iter().filter(|enode| ops.contains(&enode.op())) {
                 let mut found = found.clone();
+                if id != found.root {
+                    found.inner.push(id);
+                }
                 if let Some(slot) = node {
                     match &found.nodes[*slot] {
                         Some(bound) if bound != enode => continue,

@@ -249,7 +249,8 @@ impl Site<'_> {
     /// Adds a node; nothing when its op rejects the operands.
     pub fn add(&mut self, op: &str, attrs: Attrs, operands: &[Id]) -> Option<Id> {
         let node = checked(self.egraph, op, attrs, operands)?;
-        Some(self.egraph.add(ENode { rule: Some(self.rule), ..node }))
+        let loc = self.egraph.analysis.loc.clone();
+        Some(self.egraph.add(ENode { rule: Some(self.rule), loc, ..node }))
     }
 
     /// Adds a node with another's operator and attributes over other operands.

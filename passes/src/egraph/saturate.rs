@@ -154,7 +154,12 @@ pub(crate) fn build(
     number: usize,
     found: &Match,
 ) -> Result<Option<Id>, PassError> {
-    egraph.analysis.loc = egraph[found.root].data.loc.clone();
+    // What is made stands for all operators that the pattern matched.
+    let mut loc = egraph[found.root].data.loc.clone();
+    for &inner in &found.inner {
+        loc.union(&egraph[inner].data.loc);
+    }
+    egraph.analysis.loc = loc;
     let equal = rule.build(&mut Site { egraph, left: &rule.left, found, rule: number as u16 });
     egraph.analysis.loc = fornax_ir::LocSet::none();
     if let Some(equal) = equal {

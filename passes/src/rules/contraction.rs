@@ -16,6 +16,7 @@ fn is_prepared(site: &Site<'_>, name: &str) -> bool {
 
 premises! {
     S_IS_PREPARED "s is prepared" |site| is_prepared(site, "s");
+    X_IS_COMPUTED "x is computed at each run" |site| !is_prepared(site, "x");
     A_IS_PREPARED "a is prepared" |site| is_prepared(site, "a");
     B_IS_PREPARED "b is prepared" |site| is_prepared(site, "b");
     IS_NO_STATISTIC "no other fold reads the contraction" |site|
@@ -34,8 +35,8 @@ pub(super) fn rules() -> Vec<Rule> {
         "mean-of-contraction" Real "(@r=reduce_mean (@c=contraction ?a ?b))" => build(sum_of_contraction), if [IS_FLOAT] when [IS_NO_STATISTIC] "A mean over axes that one operand brings is a contraction with that operand's mean.";
     };
     let movement = rules! { Movement:
-        "transposed-left" Real "(@c=contraction (@t=transpose ?x) ?b)" => build(transposed_left), if [] when [] "A contraction reads its left operand in any order.";
-        "transposed-right" Real "(@c=contraction ?a (@t=transpose ?x))" => build(transposed_right), if [] when [] "A contraction reads its right operand in any order.";
+        "transposed-left" Real "(@c=contraction (@t=transpose ?x) ?b)" => build(transposed_left), if [] when [X_IS_COMPUTED] "A contraction reads its left operand in any order (a prepared one is put in order once).";
+        "transposed-right" Real "(@c=contraction ?a (@t=transpose ?x))" => build(transposed_right), if [] when [X_IS_COMPUTED] "A contraction reads its right operand in any order.";
         "transposed-result" Real "(@t=transpose (@c=contraction ?a ?b))" => build(transposed_result), if [] when [] "A contraction writes its result in any order.";
     };
     [algebra, movement].concat()

@@ -10,6 +10,12 @@ use crate::egraph::{Rule, Site};
 premises! {
     IS_UNIFORM_SOMEWHERE "the value repeats along some axis" |site| !uniform_axes(site).is_empty();
     IS_NO_NUMBER "the value is not one number" |site| site.data(site.root()).constant.is_none();
+    ONLY_UNIT_AXES "axes of size 1 alone come and go" |site| {
+        let sizes = |id: Id| -> Vec<Dim> {
+            site.ty(id).shape.iter().filter(|size| !size.is(1)).cloned().collect()
+        };
+        sizes(site.root()) == sizes(site.value("x"))
+    };
     MAP_IS_IDENTITY "every element stays where it is" |site| is_identity(site);
 }
 
@@ -22,9 +28,9 @@ pub(super) fn rules() -> Vec<Rule> {
         "broadcast-broadcast" Bitwise "(@m=broadcast (broadcast ?x))" => build(broadcast_broadcast), if [] when [] "The last broadcast counts.";
         "slice-slice" Bitwise "(@s=slice (@q=slice ?x))" => build(slice_slice), if [] when [] "A part of a part.";
         "slice-of-broadcast" Bitwise "(@s=slice (broadcast ?x))" => build(slice_of_broadcast), if [] when [] "A part of what repeats is a repeated part.";
-        "reshape-of-add" Bitwise "(@m=reshape (@n=add ?x ?b))" => build(through), if [] when [B_IS_PREPARED] "A reshape goes before a sum with a prepared value.";
-        "reshape-of-sub" Bitwise "(@m=reshape (@n=sub ?x ?b))" => build(through), if [] when [B_IS_PREPARED] "A reshape goes before a difference from a prepared value.";
-        "reshape-of-mul" Bitwise "(@m=reshape (@n=mul ?x ?b))" => build(through), if [] when [B_IS_PREPARED] "A reshape goes before a prepared factor.";
+        "reshape-of-add" Bitwise "(@m=reshape (@n=add ?x ?b))" => build(through), if [] when [B_IS_PREPARED, ONLY_UNIT_AXES] "A reshape goes before a sum with a prepared value.";
+        "reshape-of-sub" Bitwise "(@m=reshape (@n=sub ?x ?b))" => build(through), if [] when [B_IS_PREPARED, ONLY_UNIT_AXES] "A reshape goes before a difference from a prepared value.";
+        "reshape-of-mul" Bitwise "(@m=reshape (@n=mul ?x ?b))" => build(through), if [] when [B_IS_PREPARED, ONLY_UNIT_AXES] "A reshape goes before a prepared factor.";
         "pointwise-of-uniform" Bitwise "(@n=pointwise *)" => build(once), if [] when [IS_UNIFORM_SOMEWHERE, IS_NO_NUMBER] "What repeats along an axis is computed once and then repeated.";
     }
 }
