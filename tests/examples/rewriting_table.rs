@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use fornax_ir::interp::{Array, Value, evaluate};
 use fornax_ir::plan::{Phase, Plan};
-use fornax_ir::{Graph, Tensor};
+use fornax_ir::{Graph, PrecisionPolicy, Tensor};
 use fornax_passes::egraph::{Rewrites, optimize};
 use fornax_passes::{canonicalize, fuse};
 
@@ -55,7 +55,7 @@ fn row(path: &Path) -> Result<String, String> {
 
 /// The largest difference of the outputs, relative to the largest number among them.
 fn error(before: &Graph, after: &Graph) -> String {
-    const MOST_ELEMENTS: i64 = 100_000;
+    const MOST_ELEMENTS: i64 = 2_000_000;
     let size = |graph: &Graph| -> i64 {
         graph.nodes().map(|id| graph.ty(id).shape.elements().bounds(&graph.dims).1).sum()
     };
@@ -106,7 +106,7 @@ fn difference(before: &Value<f64>, after: &Value<f64>) -> f64 {
 
 /// The regions of the run program and the megabytes they read and write.
 fn cost(graph: &Graph) -> Result<(usize, f64), String> {
-    let plan = fuse(graph).map_err(|error| error.to_string())?;
+    let plan = fuse(graph, PrecisionPolicy::default()).map_err(|error| error.to_string())?;
     let at_run: Vec<usize> = (0..plan.regions.len())
         .filter(|&number| plan.regions[number].phase == Phase::Run)
         .collect();
