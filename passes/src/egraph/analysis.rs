@@ -177,7 +177,9 @@ fn data(node: &ENode, operands: &[&Data], facts: &Facts) -> Data {
         panic!("invariant: nodes are checked before they are made: {error}")
     });
     let ctx = OpCtx { attrs: node.attrs(), operands: &types };
-    let constant = constant(node, operands, &types, &ty);
+    // 8-bit floats are stored and converted, not computed with.
+    let is_number = !ty.dtype.is_float() || ty.dtype.size() > 1;
+    let constant = if is_number { constant(node, operands, &types, &ty) } else { None };
     let prepared = match node.op().class() {
         OpClass::Source(SourceKind::Input) => false,
         OpClass::Source(_) => true,
