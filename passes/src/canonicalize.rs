@@ -161,7 +161,8 @@ fn fold(
         .is_some_and(|shape| shape.iter().product::<usize>() <= MAX_FOLDED_ELEMENTS);
     // 8-bit floats are stored and converted, not computed with.
     let is_number = !node.ty.dtype.is_float() || node.ty.dtype.size() > 1;
-    let (Some(constants), true, false) = (constants, small && is_number, operands.is_empty()) else {
+    let (Some(constants), true, false) = (constants, small && is_number, operands.is_empty())
+    else {
         return Ok(None);
     };
     let values: Vec<Value<f64>> = constants.into_iter().map(Value::from_tensor).collect();

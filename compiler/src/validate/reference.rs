@@ -212,7 +212,7 @@ mod tests {
         samples[0].iter().for_each(|&position| y[position] = element(position));
         let judge = |y: &[f32]| {
             let y = Tensor::from_f32(&[2048, 512], y);
-            references.judge(0, "y", &y, Arithmetic::Model, DType::F32)
+            references.judge(0, "y", &y, (Arithmetic::Model, Precision::Ieee, DType::F32))
         };
         let report = judge(&y);
         assert!(report.passed);
