@@ -333,8 +333,11 @@ fn fold_kernel(layout: &Layout, dim: u32, scan: bool, ordered: bool) -> Kernel {
     } else {
         vec![arg(0) + arg(1)]
     };
-    let results =
-        if scan { b.scan(dim, &values, &combine) } else { b.reduce(dim, &values, &combine) };
+    let results = if scan {
+        b.scan(dim, &values, &combine)[..n].to_vec()
+    } else {
+        b.reduce(dim, &values, &combine)
+    };
     let result_layout = b.ty(results[0]).layout().unwrap().clone();
     let offset = row_major(&mut b, &result_layout);
     for (&array, &value) in outputs.iter().zip(&results) {

@@ -1,14 +1,18 @@
 //! A first choice of schedules: one record per region from its sizes, without search.
 
 mod contraction;
+mod rows;
+mod window;
 
 use std::collections::BTreeMap;
 
 use fornax_ir::op::{ContractionForm, ContractionKind, OpClass, OpCtx};
-use fornax_ir::plan::{Plan, Rejection, Schedule, structure};
+use fornax_ir::plan::{Plan, Rejection, Schedule, Structure, structure};
 use fornax_ir::{
     DType, Dim, DimRange, Graph, NodeId, Precision, PrecisionPolicy, ScalarExpr, Symbol,
 };
+
+pub(crate) use rows::is_worth_chaining;
 
 /// Threads in a block where nothing speaks for another number.
 const THREADS: u32 = 256;
@@ -42,17 +46,24 @@ pub(crate) fn choose(
     dims: &BTreeMap<Symbol, DimRange>,
 ) -> Result<Schedule, Rejection> {
     let structure = structure(body, dims)?;
+    if let Structure::Rows(chain) = &structure {
+        return Ok(rows::rows(body, chain, dims));
+    }
     let Some(anchor) = structure.anchor() else { return Ok(pointwise(body, dims)) };
     let node = body.node(anchor);
     let types = body.operand_types(anchor);
     let ctx = OpCtx { attrs: &node.attrs, operands: &types };
     Ok(match node.op.class() {
         OpClass::Reduce(form) => reduce(body, anchor, &form(&ctx).axes, dims),
-        OpClass::Scan(_) => Schedule::Scan { threads: 128, items: 4 },
-        OpClass::Window(_) => Schedule::FoldThread { threads: 128, vector: 1 },
+        OpClass::Scan(form) => rows::scan(body, anchor, form(&ctx).axis, dims),
+        OpClass::Window(form) => window::window(body, anchor, &form(&ctx), dims),
         OpClass::Contraction(form) => {
+            let form = form(&ctx);
+            if let Some(schedule) = window::few_channels(&form, dims) {
+                return Ok(schedule);
+            }
             let dtypes = [types[0].dtype, types[1].dtype];
-            contraction::choose(&form(&ctx), dtypes, precision, dims, (functions(body), false))
+            contraction::choose(&form, dtypes, precision, dims, (functions(body), false))
         }
         _ => unreachable!("invariant: an anchor is a reduce, scan, contraction or window"),
     })
@@ -147,11 +158,13 @@ fn reduce(
     let contiguous = last_moving.is_none_or(|axis| axes.contains(&axis));
     let vector = (ACCESS_BYTES / operand.dtype.size() as u32).clamp(1, 4);
     if folded >= 65_536 && outputs < BLOCKS_TO_FILL {
-        let parts = (folded / 16_384).clamp(1, 2 * BLOCKS_TO_FILL / outputs.max(1)).max(1);
+        let parts = (folded / 16_384).clamp(1, 4 * BLOCKS_TO_FILL / outputs.max(1)).max(1);
         return Schedule::FoldSplit { threads: THREADS, vector, parts: parts as u32 };
     }
     if folded <= 8 || (!contiguous && (folded <= 64 || outputs >= 128 * BLOCKS_TO_FILL)) {
-        return Schedule::FoldThread { threads: 128, vector: 1 };
+        // Wide blocks: what is read of each row is then mostly whole sectors.
+        let threads = if outputs >= 512 * BLOCKS_TO_FILL { 512 } else { 128 };
+        return Schedule::FoldThread { threads, vector: 1 };
     }
     // About four loads per thread, between a warp and a block per row.
     let wanted = (folded as u64).div_ceil(4 * u64::from(vector)).next_power_of_two();

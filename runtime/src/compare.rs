@@ -79,7 +79,7 @@ impl Arithmetic {
         match class {
             "movement" => Arithmetic::Exact,
             "pointwise" => Arithmetic::Pointwise,
-            "reduce" | "scan" => Arithmetic::Reduce,
+            "reduce" | "rows" | "scan" => Arithmetic::Reduce,
             "contraction" | "window" => Arithmetic::Contraction,
             _ => Arithmetic::Model,
         }

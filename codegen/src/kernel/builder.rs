@@ -444,9 +444,15 @@ impl KernelBuilder {
         self.push(instruction, types)
     }
 
-    /// Inclusive prefixes of fragments along a dimension: see [`Instruction::Scan`].
+    /// Inclusive prefixes of fragments along a dimension, then what all of it is folded to: see
+    /// [`Instruction::Scan`].
     pub fn scan(&mut self, dim: u32, values: &[ValueId], combine: &[ScalarExpr]) -> Vec<ValueId> {
-        let types = values.iter().map(|&value| self.ty(value).clone()).collect();
+        let prefixes = values.iter().map(|&value| self.ty(value).clone());
+        let totals = values.iter().map(|&value| {
+            let layout = self.ty(value).layout().expect("invariant: fragments are scanned");
+            Ty::Fragment(self.ty(value).dtype(), layout.dropped(dim))
+        });
+        let types = prefixes.chain(totals).collect();
         let instruction =
             Instruction::Scan { dim, values: values.to_vec(), combine: combine.to_vec() };
         self.push(instruction, types)
@@ -455,6 +461,16 @@ impl KernelBuilder {
     /// Waits for all threads of the block.
     pub fn barrier(&mut self) {
         self.push(Instruction::Barrier, vec![]);
+    }
+
+    /// How many blocks have asked before: see [`Instruction::Ticket`].
+    pub fn ticket(&mut self, memory: Memory, offset: ValueId) -> ValueId {
+        self.push(Instruction::Ticket { memory, offset }, vec![Ty::Scalar(DType::I32)])[0]
+    }
+
+    /// Waits for other blocks: see [`Instruction::Meet`].
+    pub fn meet(&mut self, memory: Memory, offset: ValueId, blocks: u32) {
+        self.push(Instruction::Meet { memory, offset, blocks }, vec![]);
     }
 
     /// A loop over `from, from + step, ...` below `to` with carried values: see [`Instruction::For`].

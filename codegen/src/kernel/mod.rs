@@ -55,7 +55,8 @@ pub enum Param {
         name: String,
         /// Element type.
         dtype: DType,
-        /// Whether the kernel writes it; if so it is not read, or only what the same thread wrote.
+        /// Whether the kernel writes it; if so it is not read, or only what the same thread wrote, or
+        /// other blocks before they met this one ([`Instruction::Meet`]).
         written: bool,
         /// A power of two that divides its size in bytes, from the element's size to `BUFFER_ALIGN`.
         multiple: u32,
@@ -285,7 +286,8 @@ pub enum Instruction {
         /// As [`fornax_ir::op::Reducer::combine`].
         combine: Vec<ScalarExpr>,
     },
-    /// Inclusive prefixes of fragments of one layout along a dimension. Block-wide.
+    /// Inclusive prefixes of fragments of one layout along a dimension, and behind them what the whole
+    /// dimension is folded to, as [`Instruction::Reduce`]. Block-wide.
     Scan {
         /// The dimension of the tile.
         dim: u32,
@@ -296,6 +298,24 @@ pub enum Instruction {
     },
     /// Waits for all threads of the block; shared memory written before is visible after.
     Barrier,
+    /// How many blocks have taken a ticket at an offset before; an `i32`, the same in all threads of the
+    /// block. Block-wide. Blocks with lower tickets are running or have ended.
+    Ticket {
+        /// An array of `i32` that counts the tickets.
+        memory: Memory,
+        /// Where in it, a scalar.
+        offset: ValueId,
+    },
+    /// Waits until a number of blocks have come here with one offset; global memory that they wrote before
+    /// is visible after. Block-wide. All of them must be able to run at once.
+    Meet {
+        /// An array of `i32` that counts them.
+        memory: Memory,
+        /// Where in it, a scalar.
+        offset: ValueId,
+        /// How many.
+        blocks: u32,
+    },
     /// A loop; runs while `index < to`. Results are the carried values after the last round. All
     /// threads of a block have the same bounds.
     For {
@@ -353,6 +373,8 @@ impl Instruction {
             Instruction::Reduce { .. } => "reduce",
             Instruction::Scan { .. } => "scan",
             Instruction::Barrier => "barrier",
+            Instruction::Ticket { .. } => "ticket",
+            Instruction::Meet { .. } => "meet",
             Instruction::For { .. } => "for",
             Instruction::If { .. } => "if",
         }

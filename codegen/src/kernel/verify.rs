@@ -177,6 +177,16 @@ impl Verifier<'_> {
                 self.together()
             }
             Instruction::ProxyFence => self.results(statement, 0).map(|_| ()),
+            Instruction::Ticket { memory, offset } => {
+                let result = self.results(statement, 1)?[0];
+                ensure!(*result == Ty::Scalar(DType::I32), "the result is no i32");
+                self.counter(*memory, *offset)
+            }
+            Instruction::Meet { memory, offset, blocks } => {
+                self.results(statement, 0)?;
+                ensure!(*blocks > 0, "a block meets at least itself");
+                self.counter(*memory, *offset)
+            }
             Instruction::For { .. } => self.for_loop(statement),
             Instruction::If { condition, uniform, body } => {
                 self.results(statement, 0)?;
@@ -351,6 +361,22 @@ impl Verifier<'_> {
         Ok(())
     }
 
+    /// A place that counts blocks.
+    fn counter(&self, memory: Memory, offset: ValueId) -> Check {
+        let written = match memory {
+            Memory::Global(index) => matches!(
+                self.kernel.params.get(index as usize),
+                Some(Param::Global { dtype: DType::I32, written: true, .. })
+            ),
+            Memory::Shared(_) => false,
+        };
+        ensure!(written, "blocks are counted in a written array of i32");
+        let offset = self.ty(offset)?;
+        let fits = matches!(offset, Ty::Scalar(DType::I32 | DType::I64));
+        ensure!(fits, "the offset is no scalar i32 or i64");
+        self.together()
+    }
+
     fn together(&self) -> Check {
         ensure!(!self.divergent, "not all threads of the block may pass here");
         Ok(())
@@ -376,11 +402,15 @@ impl Verifier<'_> {
             let found = expression(expr, &args)?;
             ensure!(found == dtype, "{found} is combined for {dtype}");
         }
-        let results = self.results(statement, types.len())?;
-        let after = if scan { layout.clone() } else { layout.dropped(dim) };
-        for (result, &dtype) in results.into_iter().zip(&dtypes) {
-            let expected = Ty::Fragment(dtype, after.clone());
-            ensure!(*result == expected, "the result is not {}", describe(&expected));
+        let mut expected = Vec::new();
+        if scan {
+            expected.extend(dtypes.iter().map(|&dtype| Ty::Fragment(dtype, layout.clone())));
+        }
+        let dropped = layout.dropped(dim);
+        expected.extend(dtypes.iter().map(|&dtype| Ty::Fragment(dtype, dropped.clone())));
+        let results = self.results(statement, expected.len())?;
+        for (result, expected) in results.into_iter().zip(&expected) {
+            ensure!(result == expected, "the result is not {}", describe(expected));
         }
         Ok(())
     }
@@ -650,6 +680,13 @@ mod tests {
                     layout.registers.clear();
                 }
             }
+        });
+        expect("a written array of i32", &|k| {
+            let offset = find(k, |i| matches!(i, Instruction::Constant(_))).results[0];
+            let memory = Memory::Global(0);
+            let instruction = Instruction::Meet { memory, offset, blocks: 2 };
+            let last = k.body.0.len() - 1;
+            k.body.0.insert(last, Statement { results: vec![], instruction });
         });
         expect("step and unrolling", &|k| {
             let statement = find(k, |i| matches!(i, Instruction::For { .. }));

@@ -25,7 +25,7 @@ pub(super) struct Emitter<'c, 'k> {
     pub ir: Ir<'c>,
     pub kernel: &'k Kernel,
     /// Global arrays, by parameter.
-    globals: Vec<Option<Array<'c>>>,
+    pub globals: Vec<Option<Array<'c>>>,
     /// Arrays in shared memory.
     shared: Vec<Array<'c>>,
     /// Where reductions exchange values between warps; as bytes.
@@ -139,6 +139,11 @@ impl<'c, 'k> Emitter<'c, 'k> {
                 vec![self.wgmma(tile, *memory, *offsets, *sums)]
             }
             Instruction::Reorder(value) => vec![self.reorder(*value, statement.results[0])],
+            Instruction::Ticket { memory, offset } => vec![vec![self.ticket(*memory, *offset)]],
+            Instruction::Meet { memory, offset, blocks } => {
+                self.meet(*memory, *offset, *blocks);
+                Vec::new()
+            }
             other => vec![self.value(other, self.ty(statement.results[0]))?],
         };
         for (&value, registers) in statement.results.iter().zip(results) {

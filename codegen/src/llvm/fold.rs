@@ -33,7 +33,7 @@ struct Ranges<'c> {
 }
 
 impl<'c> Emitter<'c, '_> {
-    /// Emits a reduction, or a scan when `prefixes` are asked for.
+    /// Emits a reduction, or a scan when `prefixes` are asked for, which come first.
     pub(super) fn fold(
         &mut self,
         dim: u32,
@@ -66,13 +66,15 @@ impl<'c> Emitter<'c, '_> {
                 }
             }
         }
-        let results = match ranges.prefixes {
-            Some(prefixes) => prefixes,
-            None => kept_registers(layout, dim)
-                .map(|register| ranges.totals[&ranges.standing[register as usize]].clone())
-                .collect(),
+        let totals: Vec<Accumulators> = kept_registers(layout, dim)
+            .map(|register| ranges.totals[&ranges.standing[register as usize]].clone())
+            .collect();
+        let by_value = |folded: &[Accumulators<'c>]| -> Vec<Registers<'c>> {
+            (0..values.len()).map(|v| folded.iter().map(|r| r[v]).collect()).collect()
         };
-        Ok((0..values.len()).map(|v| results.iter().map(|r| r[v]).collect()).collect())
+        let mut results = ranges.prefixes.map(|prefixes| by_value(&prefixes)).unwrap_or_default();
+        results.extend(by_value(&totals));
+        Ok(results)
     }
 }
 

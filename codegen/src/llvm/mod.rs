@@ -9,6 +9,7 @@ mod fold_plan;
 mod integer;
 mod ir;
 mod matrix;
+mod meet;
 mod memory;
 mod shared;
 mod unroll;

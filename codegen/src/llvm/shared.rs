@@ -108,6 +108,7 @@ fn scratch_bytes(kernel: &Kernel, block: &Block) -> u64 {
             });
             sizes.sum()
         }
+        Instruction::Ticket { .. } => ALIGN.into(),
         Instruction::For { body, .. } | Instruction::If { body, .. } => scratch_bytes(kernel, body),
         _ => 0,
     });

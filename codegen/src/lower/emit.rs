@@ -40,6 +40,8 @@ enum Key {
     Index(Index),
     Condition(Condition),
     Node(NodeId, Vec<Index>, Mask),
+    /// A node with a number where the mask does not hold.
+    Filled(NodeId, Vec<Index>, Mask, Scalar),
 }
 
 /// The kernel's state beside the [`KernelBuilder`], which is passed along because loops are built by
@@ -309,6 +311,22 @@ impl<'a> Emitter<'a> {
         compute: impl FnOnce(&mut Self, &mut KernelBuilder) -> Result<ValueId, CodegenError>,
     ) -> Result<ValueId, CodegenError> {
         let key = Key::Node(node, index.to_vec(), mask.clone());
+        if let Some(value) = self.cached(&key) {
+            return Ok(value);
+        }
+        let value = compute(self, b)?;
+        Ok(self.remember(key, value))
+    }
+
+    /// As [`Emitter::once_per_node`], for a value that is `fill` where the mask does not hold.
+    pub fn once_per_fill(
+        &mut self,
+        b: &mut KernelBuilder,
+        (node, index, mask): (NodeId, &[Index], &Mask),
+        fill: Scalar,
+        compute: impl FnOnce(&mut Self, &mut KernelBuilder) -> Result<ValueId, CodegenError>,
+    ) -> Result<ValueId, CodegenError> {
+        let key = Key::Filled(node, index.to_vec(), mask.clone(), fill);
         if let Some(value) = self.cached(&key) {
             return Ok(value);
         }

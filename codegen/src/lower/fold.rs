@@ -29,6 +29,9 @@ pub(super) struct Folding {
     finish: ScalarExpr,
     elements: Elements,
     count: Count,
+    /// Whether indices of the result may lie beyond its sizes: what is read for them is held within the
+    /// operands, and the fold's result is arbitrary.
+    overhangs: bool,
 }
 
 /// Where the folded elements come from.
@@ -97,8 +100,11 @@ impl Folding {
                 sizes.map(|size| (Dim::constant(0), size.clone())).collect()
             }
         };
+        let count = match always_within(site, (&outer, &form.window), &form.index, &bounds) {
+            true => Count::Known(form.window.iter().product()),
+            false => Count::Within(bounds),
+        };
         let maps = (form.index, form.position);
-        let count = Count::Within(bounds);
         Folding::of_operand(node, operand, (outer, form.window), maps, form.reducer, count)
     }
 
@@ -116,7 +122,7 @@ impl Folding {
             (init, combine) = with_counter(init, &combine);
         }
         let elements = Elements::Operand { operand, index, lift, position };
-        Folding { node, outer, inner, init, combine, finish, elements, count }
+        Folding { node, outer, inner, init, combine, finish, elements, count, overhangs: false }
     }
 
     fn contraction(site: &Site<'_>, node: NodeId, form: ContractionForm) -> Folding {
@@ -144,7 +150,13 @@ impl Folding {
                 axes,
             },
             count: Count::Unused,
+            overhangs: false,
         }
+    }
+
+    /// The same fold for indices that may lie beyond the result's sizes.
+    pub fn overhanging(self) -> Folding {
+        Folding { overhangs: true, ..self }
     }
 
     /// The index in the result of an outer position.
@@ -225,9 +237,18 @@ impl Folding {
             Elements::Products { operands, maps, axes: order } => {
                 let own: Vec<Index> = order.iter().map(|&at| axes[at].clone()).collect();
                 let dtype = self.init[0].dtype();
-                let masks = (mask, limits);
-                let x = emitter.pull_factor(b, (operands[0], &maps[0]), &own, masks, dtype)?;
-                let y = emitter.pull_factor(b, (operands[1], &maps[1]), &own, masks, dtype)?;
+                let mut factors = Vec::with_capacity(2);
+                for (&operand, map) in operands.iter().zip(maps.iter()) {
+                    let mut limits = limits.clone();
+                    if self.overhangs {
+                        let at = emitter.mapped(b, &map.index, &own, &[], mask)?;
+                        let shape = &emitter.site.body.ty(operand).shape;
+                        limits.extend(inside(&emitter.space, &at, shape));
+                    }
+                    let masks = (mask, &limits);
+                    factors.push(emitter.pull_factor(b, (operand, map), &own, masks, dtype)?);
+                }
+                let [x, y] = factors[..] else { unreachable!("invariant: two factors") };
                 let sum = emitter.add_product(b, x, y, sums[0]);
                 return Ok(vec![emitter.spread(b, sum)]);
             }
@@ -247,11 +268,15 @@ impl Folding {
         (lift, position, axes): (&[ScalarExpr], &IndexExpr, &[Index]),
         (mask, limits): (&Mask, &Mask),
     ) -> Result<Vec<ValueId>, CodegenError> {
-        let shape = &emitter.site.body.ty(operand).shape;
-        let bounds = shape.iter().map(|size| (Dim::constant(0), size.clone()));
-        let guards = within(&emitter.space, at, bounds).into_iter().chain(limits.clone());
-        let guards: Mask = guards.collect();
+        let ty = emitter.site.body.ty(operand);
+        let guards = union(&inside(&emitter.space, at, &ty.shape), limits);
         let reached = union(mask, &guards);
+        if let ([ScalarExpr::Arg(0)], Count::Unused | Count::Known(_)) = (lift, &self.count)
+            && self.init[0].dtype() == ty.dtype
+        {
+            // What is left out is neutral: no choice is needed where it is read as that.
+            return Ok(vec![emitter.pull_or(b, operand, at, (mask, &guards), self.init[0])?]);
+        }
         let mut args = vec![emitter.pull(b, operand, at, &reached)?];
         if lift.iter().any(|expr| uses(expr, 1)) {
             let position = emitter.space.compose(position, axes, &[]);
@@ -341,6 +366,25 @@ impl Folding {
         };
         self.outer.iter().chain(&self.inner).product::<Dim>() * Dim::from(each)
     }
+}
+
+/// The conditions that an index lies inside a tensor.
+fn inside(space: &IndexSpace<'_>, index: &[Index], shape: &[Dim]) -> Mask {
+    within(space, index, shape.iter().map(|size| (Dim::constant(0), size.clone())))
+}
+
+/// Whether all elements of all windows lie within bounds.
+fn always_within(
+    site: &Site<'_>,
+    (outer, window): (&[Dim], &[Dim]),
+    index: &[IndexExpr],
+    bounds: &[(Dim, Dim)],
+) -> bool {
+    let mut space = IndexSpace::new(site.dims);
+    let axes: Vec<Index> =
+        outer.iter().chain(window).map(|size| Index::var(space.add_var(size))).collect();
+    let index: Vec<Index> = index.iter().map(|expr| space.compose(expr, &axes, &[])).collect();
+    within(&space, &index, bounds.iter().cloned()).is_empty()
 }
 
 /// The conditions that each index lies within its bounds.

@@ -14,7 +14,7 @@ use super::{CodegenError, Launch, LoweredRegion, Workspace, single};
 use crate::kernel::{Kernel, KernelBuilder, Layout, ValueId};
 
 /// Folds of at most this many elements are written out.
-const WRITTEN_OUT: i64 = 32;
+pub(super) const WRITTEN_OUT: i64 = 32;
 
 /// How often loops over folded elements are unrolled: several loads are in flight then.
 const UNROLL: u32 = 4;
@@ -46,7 +46,8 @@ pub(super) fn by_thread(
         whole_or_masked(emitter, b, (base, tile), (var, &total), |emitter, b, mask| {
             let outer = emitter.space.delinearize(&Index::var(var), &folding.outer);
             let sums = folding.initial(emitter, b);
-            let sums = nested(emitter, b, &folding, (&outer, &groups, Vec::new()), mask, &sums)?;
+            let nest = Nest { groups: &groups, written_out: WRITTEN_OUT };
+            let sums = nested(emitter, b, &folding, (&outer, nest, Vec::new()), mask, &sums)?;
             finish(emitter, b, &folding, &outer, mask, &sums)
         })?;
         Ok(total.ceil_div(&Dim::constant(tile)))
@@ -57,7 +58,7 @@ pub(super) fn by_thread(
 }
 
 /// Ranges of folded axes that are adjacent in the operand: one loop goes over all of them.
-fn adjacent_axes(site: &Site<'_>, anchor: NodeId, count: usize) -> Vec<Range<usize>> {
+pub(super) fn adjacent_axes(site: &Site<'_>, anchor: NodeId, count: usize) -> Vec<Range<usize>> {
     let OpClass::Reduce(form) = site.body.node(anchor).op.class() else {
         return (0..count).map(|axis| axis..axis + 1).collect();
     };
@@ -72,19 +73,29 @@ fn adjacent_axes(site: &Site<'_>, anchor: NodeId, count: usize) -> Vec<Range<usi
     groups
 }
 
+/// Loops over folded axes.
+#[derive(Clone, Copy)]
+pub(super) struct Nest<'g> {
+    /// Ranges of axes, one loop each.
+    pub groups: &'g [Range<usize>],
+    /// Loops over at most this many elements in all are written out.
+    pub written_out: i64,
+}
+
 /// Loops over the folded axes, group by group, and folds each element; `inner` holds the indices of the
 /// loops around.
-fn nested(
+pub(super) fn nested(
     emitter: &mut Emitter<'_>,
     b: &mut KernelBuilder,
     folding: &Folding,
-    (outer, groups, inner): (&[Index], &[Range<usize>], Vec<Index>),
+    (outer, nest, inner): (&[Index], Nest<'_>, Vec<Index>),
     mask: &Mask,
     sums: &[ValueId],
 ) -> Result<Vec<ValueId>, CodegenError> {
-    let Some((group, rest)) = groups.split_first() else {
+    let Some((group, rest)) = nest.groups.split_first() else {
         return folding.step(emitter, b, (outer, &inner), (mask, &Mask::new()), sums);
     };
+    let rest = Nest { groups: rest, ..nest };
     let sizes = &folding.inner[group.clone()];
     let extended = |emitter: &Emitter<'_>, position: &Index| {
         let mut inner = inner.clone();
@@ -93,7 +104,8 @@ fn nested(
     };
     let left: Dim = folding.inner[group.start..].iter().product();
     let extent: Dim = sizes.iter().product();
-    if let (Some(1..=WRITTEN_OUT), Some(count)) = (left.as_const(), extent.as_const()) {
+    let is_short = left.as_const().is_some_and(|left| (1..=nest.written_out).contains(&left));
+    if let (true, Some(count)) = (is_short, extent.as_const()) {
         let mut sums = sums.to_vec();
         for position in 0..count {
             let inner = extended(emitter, &Index::size(position));
@@ -103,7 +115,7 @@ fn nested(
     }
     let from = b.int(emitter.index_dtype, 0);
     let to = emitter.size(b, &extent);
-    let unroll = if rest.is_empty() { UNROLL } else { 1 };
+    let unroll = if rest.groups.is_empty() { 2 * UNROLL } else { 1 };
     emitter.for_loop(b, (from, to, 1), sums, unroll, |emitter, b, at, sums| {
         let var = emitter.iterate(&extent, Some(at), None);
         let inner = extended(emitter, &Index::var(var));
@@ -112,7 +124,7 @@ fn nested(
 }
 
 /// Finishes the accumulators and writes the region's results.
-fn finish(
+pub(super) fn finish(
     emitter: &mut Emitter<'_>,
     b: &mut KernelBuilder,
     folding: &Folding,
@@ -148,6 +160,8 @@ pub(super) struct Stretch<'d> {
     pub limit: &'d dyn Fn(Var) -> Condition,
     /// How many full widths are in flight.
     pub unroll: u32,
+    /// Only each `every`-th width is gone over, from `from` on.
+    pub every: u32,
 }
 
 /// Folds the element at a position into the accumulators, where the limits hold.
@@ -168,22 +182,26 @@ pub(super) fn along_row<'a>(
     sums: &[ValueId],
     element: &Element<'_, 'a>,
 ) -> Result<Vec<ValueId>, CodegenError> {
-    let &Stretch { from, to, extent, limit, unroll } = stretch;
+    let &Stretch { from, to, extent, limit, unroll, every } = stretch;
     let width = emitter.tile().shape[1];
+    let step = width * every;
     let count = b.sub(to, from);
-    let steps = b.binary_with(BinaryFn::Div, count, width.into());
-    let whole = b.mul_int(steps, width.into());
+    // Steps that begin a full width before the end: none where fewer elements than that are left.
+    let count = b.add_int(count, i64::from(step - width));
+    let steps = b.binary_with(BinaryFn::Div, count, step.into());
+    let steps = b.binary_with(BinaryFn::Max, steps, 0);
+    let whole = b.mul_int(steps, step.into());
     let whole = b.add(from, whole);
     let mut sums = sums.to_vec();
     if b.number(steps).is_none_or(|steps| steps.to_f64() > 0.0) {
         sums =
-            emitter.for_loop(b, (from, whole, width), &sums, unroll, |emitter, b, at, sums| {
+            emitter.for_loop(b, (from, whole, step), &sums, unroll, |emitter, b, at, sums| {
                 let at = emitter.iterate(extent, Some(at), Some(1));
                 element(emitter, b, at, &Mask::new(), sums)
             })?;
     }
     if b.number(whole).is_none() || b.number(whole) != b.number(to) {
-        sums = emitter.for_loop(b, (whole, to, width), &sums, 1, |emitter, b, at, sums| {
+        sums = emitter.for_loop(b, (whole, to, step), &sums, 1, |emitter, b, at, sums| {
             let at = emitter.iterate(extent, Some(at), Some(1));
             element(emitter, b, at, &Mask::from([limit(at)]), sums)
         })?;
@@ -216,6 +234,7 @@ pub(super) fn by_block(
             extent: &length,
             limit: &|at| within_extent(at, &length),
             unroll: UNROLL,
+            every: 1,
         };
         let sums = folding.initial(emitter, b);
         let sums = along_row(emitter, b, &stretch, &sums, &|emitter, b, at, limits, sums| {
@@ -232,7 +251,8 @@ pub(super) fn by_block(
     Ok(single(kernel, launch))
 }
 
-/// Each result's elements in `parts` slices: one kernel folds each slice into a workspace, one folds
+/// Each result's elements in `parts` slices, one width after another to each in turn, so that what runs at
+/// once reads from one part of memory: one kernel folds each slice into a workspace, one folds
 /// the slices. The order is fixed, so the result is the same at each run.
 pub(super) fn by_parts(
     site: &Site<'_>,
@@ -275,11 +295,10 @@ fn fold_slices(
     let length: Dim = folding.inner.iter().product();
     let across = folding.has_adjacent_results(site);
     let rows = if across { WARP.min(threads) } else { 1 };
+    let count = parts;
     let parts = Dim::constant(parts.into());
     let places = [total.ceil_div(&Dim::constant(rows.into())), parts.clone()];
     let blocks: Dim = places.iter().product();
-    let group = Dim::constant(vector.into());
-    let slice = length.ceil_div(&parts).ceil_div(&group) * &group;
     let layout = rows_layout(threads, rows, vector, across);
     build_kernel(site, &site.kernel_name("_slices"), threads, |emitter, b| {
         emitter.set_tile(&layout);
@@ -291,14 +310,15 @@ fn fold_slices(
         let row = emitter.iterate(&total, Some(base), Some(0));
         let mask = tail(row, &total, rows.into());
         let outer = emitter.space.delinearize(&Index::var(row), &folding.outer);
-        let part = emitter.index(b, &place[1]);
-        let (slice, end) = (emitter.size(b, &slice), emitter.size(b, &length));
-        let from = b.mul(part, slice);
-        let to = b.add(from, slice);
-        let to = b.binary(BinaryFn::Min, to, end);
-        let bound = emitter.known(to, &[]);
-        let limit = |at| Condition::Below { value: Index::var(at), bound: bound.clone() };
-        let stretch = Stretch { from, to, extent: &length, limit: &limit, unroll: UNROLL };
+        let from = emitter.space.scale(&place[1], &Dim::constant(layout.shape[1].into()));
+        let stretch = Stretch {
+            from: emitter.index(b, &from),
+            to: emitter.size(b, &length),
+            extent: &length,
+            limit: &|at| within_extent(at, &length),
+            unroll: UNROLL,
+            every: count,
+        };
         let sums = folding.initial(emitter, b);
         let sums = along_row(emitter, b, &stretch, &sums, &|emitter, b, at, limits, sums| {
             let inner = emitter.space.delinearize(&Index::var(at), &folding.inner);
@@ -337,6 +357,7 @@ fn fold_parts(
             extent: &count,
             limit: &|at| within_extent(at, &count),
             unroll: UNROLL,
+            every: 1,
         };
         let sums = folding.initial(emitter, b);
         let sums = along_row(emitter, b, &stretch, &sums, &|emitter, b, at, limits, sums| {

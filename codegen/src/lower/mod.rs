@@ -11,16 +11,18 @@ mod fold_kernels;
 mod pointwise;
 mod product;
 mod pull;
+mod row_groups;
 mod rows;
 mod scan;
 mod site;
+mod slide;
 mod tile;
 mod tile_mma;
 
 use std::collections::BTreeMap;
 
 use fornax_ir::op::OpClass;
-use fornax_ir::plan::{Region, Rows, Schedule, Structure, adjacent, index};
+use fornax_ir::plan::{Region, Schedule, Structure, adjacent, index};
 use fornax_ir::{DType, Dim, DimRange, Symbol};
 
 use crate::CodegenError;
@@ -105,6 +107,10 @@ pub fn lower(
             | Structure::Contraction(anchor)),
         ) => fold_kernels::by_thread(&site, anchor, threads, vector),
         (
+            &Schedule::Slide { threads, rows },
+            &(Structure::Window(anchor) | Structure::Contraction(anchor)),
+        ) => slide::lower(&site, anchor, threads, rows),
+        (
             &Schedule::FoldBlock { threads, rows, vector },
             &(Structure::Reduce(anchor) | Structure::Contraction(anchor)),
         ) => fold_kernels::by_block(&site, anchor, threads, rows, vector),
@@ -115,21 +121,20 @@ pub fn lower(
         (
             &Schedule::Rows { threads, rows: count, vector, items },
             Structure::Reduce(_) | Structure::Rows(_),
-        ) => {
-            let tile = rows::Tile { threads, rows: count, vector, items };
-            match &site.structure {
-                Structure::Rows(rows) => rows::lower(&site, rows, tile),
-                _ => {
-                    let rows = Rows::of(site.body, dims).map_err(|r| site.rejected(&r))?;
-                    rows::lower(&site, &rows, tile)
-                }
-            }
-        }
-        (&Schedule::Scan { threads, items }, &Structure::Scan(anchor)) => {
+        ) => rows::lower(&site, &site.rows()?, rows::Tile { threads, rows: count, vector, items }),
+        (
+            &Schedule::RowGroups { threads, vector, items, blocks },
+            Structure::Reduce(_) | Structure::Rows(_),
+        ) => row_groups::lower(
+            &site,
+            &site.rows()?,
+            row_groups::Tile { threads, vector, items, blocks },
+        ),
+        (&Schedule::Scan { threads, rows, items }, &Structure::Scan(anchor)) => {
             let OpClass::Scan(form) = site.body.node(anchor).op.class() else {
                 unreachable!("invariant: a scan's structure has a scan")
             };
-            scan::lower(&site, anchor, *form, threads, items)
+            scan::lower(&site, anchor, *form, scan::Tile { threads, rows, items })
         }
         (
             &Schedule::Tile { block_m, block_n, block_k, thread_m, thread_n },

@@ -3,7 +3,9 @@
 
 use fornax_ir::op::{MovementCase, OpClass, OperandMap, SourceKind};
 use fornax_ir::plan::Structure;
-use fornax_ir::{BinaryFn, DType, Dim, Guard, IndexExpr, NodeId, Scalar, Tensor};
+use fornax_ir::{
+    BinaryFn, DType, Dim, Guard, IndexExpr, NodeId, Scalar, ScalarExpr, Tensor, UnaryFn,
+};
 
 use super::CodegenError;
 use super::emit::{Array, Emitter};
@@ -45,8 +47,11 @@ impl Emitter<'_> {
             let offset = self.space.linearize(index, &self.site.body.ty(node).shape);
             let kept = self.space.relevant(&both, &offset);
             if guards.is_subset(&kept) {
-                let memory = self.array(b, Array::Operand(operand));
-                return Ok(self.load(b, memory, &offset, &both, fill));
+                let place = (node, index, &kept);
+                return self.once_per_fill(b, place, fill, |emitter, b| {
+                    let memory = emitter.array(b, Array::Operand(operand));
+                    Ok(emitter.load(b, memory, &offset, &kept, fill))
+                });
             }
         }
         let value = self.pull(b, node, index, &both)?;
@@ -80,6 +85,9 @@ impl Emitter<'_> {
                     .into_iter()
                     .map(|operand| self.pull(b, operand, index, mask))
                     .collect::<Result<Vec<_>, _>>()?;
+                if let Some(quotient) = self.quotient_of_rows(b, &expr, &args) {
+                    return Ok(quotient);
+                }
                 let args = self.unified(b, &args);
                 Ok(b.evaluate(&expr, &args))
             }
@@ -92,6 +100,46 @@ impl Emitter<'_> {
                 Err(self.site.error(node, reason))
             }
         }
+    }
+
+    /// The quotient of many values by one that they share, `f32`: the reciprocal is computed once, each
+    /// product with it is corrected by its remainder, which rounds as a division does (Markstein,
+    /// "Computation of elementary functions on the IBM RISC System/6000", 1990, theorem 7). Both are
+    /// scaled by a power of two first where the reciprocal would overflow or lose bits; products that
+    /// are no numbers, of infinities and zeros, need no correction.
+    fn quotient_of_rows(
+        &self,
+        b: &mut KernelBuilder,
+        expr: &ScalarExpr,
+        args: &[ValueId],
+    ) -> Option<ValueId> {
+        let ScalarExpr::Binary(BinaryFn::Div, x, y) = expr else { return None };
+        let (ScalarExpr::Arg(x), ScalarExpr::Arg(y)) = (x.as_ref(), y.as_ref()) else {
+            return None;
+        };
+        let (x, y) = (args[*x], args[*y]);
+        let registers = |value| b.ty(value).layout().map_or(1, |layout| layout.register_count());
+        if b.ty(y).dtype() != DType::F32 || 2 * registers(y) > registers(x) || b.number(y).is_some()
+        {
+            return None;
+        }
+        let number = |b: &mut KernelBuilder, value: f64| b.constant(Scalar::new(DType::F32, value));
+        let size = b.unary(UnaryFn::Abs, y);
+        let (low, high) = (number(b, 2f64.powi(-100)), number(b, 2f64.powi(100)));
+        let (up, down, one) = (number(b, 2f64.powi(24)), number(b, 2f64.powi(-24)), number(b, 1.0));
+        let (is_small, is_large) = (b.lt(size, low), b.lt(high, size));
+        let scale = b.select(is_large, down, one);
+        let scale = b.select(is_small, up, scale);
+        let y = b.mul(y, scale);
+        let inverse = b.binary(BinaryFn::Div, one, y);
+        let all = self.unified(b, &[x, y, scale, inverse]);
+        let x = b.mul(all[0], all[2]);
+        let product = b.mul(x, all[3]);
+        let negated = b.unary(UnaryFn::Neg, product);
+        let rest = b.fma(negated, all[1], x);
+        let quotient = b.fma(rest, all[3], product);
+        let is_nan = b.unary(UnaryFn::IsNan, quotient);
+        Some(b.select(is_nan, product, quotient))
     }
 
     fn source(

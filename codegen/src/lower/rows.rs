@@ -28,7 +28,7 @@ pub(super) struct Tile {
 impl Tile {
     /// `interleaved`: neighbouring rows are adjacent in memory, so that threads that follow one another
     /// take neighbouring rows.
-    fn layout(self, interleaved: bool) -> Layout {
+    pub fn layout(self, interleaved: bool) -> Layout {
         let Tile { threads, rows, vector, items } = self;
         if interleaved {
             let vector = vector.min(rows);
@@ -51,12 +51,12 @@ impl Tile {
 }
 
 /// What the parts of the kernel share.
-struct Chain<'s> {
-    rows: &'s Rows,
-    folds: Vec<Folding>,
+pub(super) struct Chain<'s> {
+    pub rows: &'s Rows,
+    pub folds: Vec<Folding>,
     /// The tile, and the tile of values that each row has one of.
-    layouts: [Layout; 2],
-    length: Dim,
+    pub layouts: [Layout; 2],
+    pub length: Dim,
 }
 
 /// Lowers reductions of rows.
@@ -65,14 +65,8 @@ pub(super) fn lower(
     rows: &Rows,
     tile: Tile,
 ) -> Result<LoweredRegion, CodegenError> {
-    let folds = rows.anchors.iter().map(|anchor| Folding::new(site, anchor.node));
     let layout = tile.layout(rows.are_interleaved(site.body, site.dims));
-    let chain = Chain {
-        rows,
-        folds: folds.collect::<Result<_, _>>()?,
-        layouts: [layout.clone(), layout.dropped(1)],
-        length: rows.length(),
-    };
+    let chain = Chain::new(site, rows, &layout)?;
     let count = rows.count();
     let in_block = layout.shape[0];
     let name = site.kernel_name("");
@@ -97,13 +91,33 @@ pub(super) fn lower(
 
 /// A block's rows.
 #[derive(Clone, Copy)]
-struct Place<'p> {
-    row: &'p Index,
+pub(super) struct Place<'p> {
+    pub row: &'p Index,
     /// Which rows there are.
-    mask: &'p Mask,
+    pub mask: &'p Mask,
 }
 
-impl Chain<'_> {
+impl<'s> Chain<'s> {
+    pub fn new(
+        site: &Site<'_>,
+        rows: &'s Rows,
+        layout: &Layout,
+    ) -> Result<Chain<'s>, CodegenError> {
+        let folds = rows.anchors.iter().map(|anchor| Folding::new(site, anchor.node));
+        Ok(Chain {
+            rows,
+            folds: folds.collect::<Result<_, _>>()?,
+            layouts: [layout.clone(), layout.dropped(1)],
+            length: rows.length(),
+        })
+    }
+
+    /// The reductions of a level.
+    pub fn level(&self, level: usize) -> Vec<(&RowAnchor, &Folding)> {
+        let pairs = self.rows.anchors.iter().zip(&self.folds);
+        pairs.filter(|(anchor, _)| anchor.level == level).collect()
+    }
+
     /// Each tile holds whole rows.
     fn held(
         &self,
@@ -140,31 +154,12 @@ impl Chain<'_> {
             extent: &self.length,
             limit: &|at| within_extent(at, &self.length),
             unroll: (4 / items).max(1),
+            every: 1,
         };
         let levels = self.rows.anchors.iter().map(|anchor| anchor.level + 1).max().unwrap_or(0);
         for level in 0..levels {
-            let pairs = self.rows.anchors.iter().zip(&self.folds);
-            let now: Vec<(&RowAnchor, &Folding)> =
-                pairs.filter(|(anchor, _)| anchor.level == level).collect();
-            let start: Vec<ValueId> =
-                now.iter().flat_map(|(_, fold)| fold.initial(emitter, b)).collect();
-            let sums = along_row(emitter, b, &stretch, &start, &|emitter, b, at, limits, sums| {
-                let mut next = Vec::new();
-                for &(anchor, fold) in &now {
-                    let axes = anchor.axes(&emitter.space, place.row, &Index::var(at));
-                    let (outer, inner) = axes.split_at(anchor.outer.len());
-                    let first = next.len();
-                    let own = &sums[first..first + fold.accumulators().count()];
-                    next.extend(fold.step(
-                        emitter,
-                        b,
-                        (outer, inner),
-                        (place.mask, limits),
-                        own,
-                    )?);
-                }
-                Ok(next)
-            })?;
+            let now = self.level(level);
+            let sums = self.folded(emitter, b, place, &stretch, &now)?;
             let mut rest = &sums[..];
             for pair in now {
                 let (own, others) = rest.split_at(pair.1.accumulators().count());
@@ -172,17 +167,53 @@ impl Chain<'_> {
                 rest = others;
             }
         }
+        self.store_along(emitter, b, place, &stretch)?;
+        self.store_rows(emitter, b, place)
+    }
+
+    /// The accumulators of reductions over a stretch of the rows, folded within each thread.
+    pub fn folded<'a>(
+        &self,
+        emitter: &mut Emitter<'a>,
+        b: &mut KernelBuilder,
+        place: Place<'_>,
+        stretch: &Stretch<'_>,
+        now: &[(&RowAnchor, &Folding)],
+    ) -> Result<Vec<ValueId>, CodegenError> {
+        let start: Vec<ValueId> =
+            now.iter().flat_map(|(_, fold)| fold.initial(emitter, b)).collect();
+        along_row(emitter, b, stretch, &start, &|emitter, b, at, limits, sums| {
+            let mut next = Vec::new();
+            for &(anchor, fold) in now {
+                let axes = anchor.axes(&emitter.space, place.row, &Index::var(at));
+                let (outer, inner) = axes.split_at(anchor.outer.len());
+                let first = next.len();
+                let own = &sums[first..first + fold.accumulators().count()];
+                next.extend(fold.step(emitter, b, (outer, inner), (place.mask, limits), own)?);
+            }
+            Ok(next)
+        })
+    }
+
+    /// Writes the results that have a value for each element, over a stretch of the rows.
+    pub fn store_along(
+        &self,
+        emitter: &mut Emitter<'_>,
+        b: &mut KernelBuilder,
+        place: Place<'_>,
+        stretch: &Stretch<'_>,
+    ) -> Result<(), CodegenError> {
         if self.rows.outputs.iter().any(|output| output.per_element) {
-            along_row(emitter, b, &stretch, &[], &|emitter, b, at, limits, _| {
+            along_row(emitter, b, stretch, &[], &|emitter, b, at, limits, _| {
                 self.store_elements(emitter, b, place, &Index::var(at), limits)?;
                 Ok(Vec::new())
             })?;
         }
-        self.store_rows(emitter, b, place)
+        Ok(())
     }
 
     /// Folds the tile's accumulators along the rows and binds the result to the reduction.
-    fn bind(
+    pub fn bind(
         &self,
         emitter: &mut Emitter<'_>,
         b: &mut KernelBuilder,
@@ -198,7 +229,7 @@ impl Chain<'_> {
     }
 
     /// Writes the results that have a value for each element, at positions where the limits hold.
-    fn store_elements(
+    pub fn store_elements(
         &self,
         emitter: &mut Emitter<'_>,
         b: &mut KernelBuilder,
@@ -222,7 +253,7 @@ impl Chain<'_> {
     }
 
     /// Writes the results that have a value for each row.
-    fn store_rows(
+    pub fn store_rows(
         &self,
         emitter: &mut Emitter<'_>,
         b: &mut KernelBuilder,

@@ -1,22 +1,74 @@
-//! Scans: a block goes along a row and keeps the accumulators between its steps.
+//! Scans: a block goes along its rows and keeps the accumulators between its steps.
 
 use fornax_ir::op::{OpCtx, ScanForm};
+use fornax_ir::plan::adjacent::{is_adjacent, memory_offset};
 use fornax_ir::{DType, Dim, NodeId, ScalarExpr};
 
 use super::emit::{Emitter, build_kernel};
-use super::index::{Condition, Index, Mask};
-use super::pointwise::{modes, tail};
+use super::fold_kernels::{Stretch, along_row};
+use super::index::{Condition, Index, IndexSpace, Mask};
+use super::pointwise::{modes, tail, within_extent};
+use super::pull::union;
 use super::site::{Site, functions, uses};
 use super::{CodegenError, LoweredRegion, single};
 use crate::kernel::{KernelBuilder, Layout, ValueId};
 
-/// One block a row, `threads * items` elements a step.
+/// Bytes of the widest access.
+const ACCESS_BYTES: u32 = 16;
+
+/// The schedule's numbers.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Tile {
+    pub threads: u32,
+    pub rows: u32,
+    pub items: u32,
+}
+
+impl Tile {
+    /// Rows along dimension 0, positions along dimension 1. `vector`: adjacent positions of a thread;
+    /// none where neighbouring rows are adjacent in memory: threads that follow one another take those.
+    fn layout(self, vector: Option<u32>) -> Layout {
+        let Tile { threads, rows, items } = self;
+        let rows = rows.min(threads);
+        let each = threads / rows;
+        let Some(vector) = vector else {
+            return Layout {
+                shape: vec![rows, each * items],
+                registers: modes(&[(1, items, each)]),
+                threads: modes(&[(0, rows, 1), (1, each, 1)]),
+            };
+        };
+        let vector = vector.min(items);
+        Layout {
+            shape: vec![rows, each * items],
+            registers: modes(&[(1, vector, 1), (1, items / vector, each * vector)]),
+            threads: modes(&[(1, each, vector), (0, rows, 1)]),
+        }
+    }
+}
+
+/// How many adjacent elements a thread reads at once; nothing where rows are interleaved in memory.
+fn vector(site: &Site<'_>, anchor: NodeId, form: &ScanForm, rows: &[Dim]) -> Option<u32> {
+    let mut space = IndexSpace::new(site.dims);
+    let row = space.add_var(&rows.iter().product());
+    let at = space.add_var(&site.shape()[form.axis]);
+    let mut index = space.delinearize(&Index::var(row), rows);
+    index.insert(form.axis, Index::var(at));
+    let operand = site.body.operands(anchor)[0];
+    match memory_offset(site.body, &space, operand, &index) {
+        Some(offset) if is_adjacent(&offset, row) && !is_adjacent(&offset, at) => None,
+        // Downwards, positions are not adjacent in the order of the scan.
+        _ if form.reverse => Some(1),
+        _ => Some((ACCESS_BYTES / site.body.ty(operand).dtype.size() as u32).max(1)),
+    }
+}
+
+/// Lowers a scan.
 pub(super) fn lower(
     site: &Site<'_>,
     anchor: NodeId,
     form: fn(&OpCtx<'_>) -> ScanForm,
-    threads: u32,
-    items: u32,
+    tile: Tile,
 ) -> Result<LoweredRegion, CodegenError> {
     let form = site.with_ctx(anchor, form);
     let shape = site.shape();
@@ -24,16 +76,15 @@ pub(super) fn lower(
     let mut rows = shape.to_vec();
     rows.remove(form.axis);
     let total: Dim = rows.iter().product();
-    let width = threads * items;
-    let layout = Layout {
-        shape: vec![width],
-        registers: modes(&[(0, items, 1)]),
-        threads: modes(&[(0, threads, items)]),
-    };
-    let (kernel, mut launch) = build_kernel(site, &site.kernel_name(""), threads, |emitter, b| {
+    let layout = tile.layout(vector(site, anchor, &form, &rows));
+    let in_block = layout.shape[0];
+    let name = site.kernel_name("");
+    let (kernel, mut launch) = build_kernel(site, &name, tile.threads, |emitter, b| {
         emitter.set_tile(&layout);
         let block = emitter.block(b);
-        let row = emitter.iterate(&total, Some(block), None);
+        let base = b.mul_int(block, in_block.into());
+        let row = emitter.iterate(&total, Some(base), Some(0));
+        let mask = tail(row, &total, in_block.into());
         let row = emitter.space.delinearize(&Index::var(row), &rows);
         let start: Vec<ValueId> = form
             .reducer
@@ -41,17 +92,23 @@ pub(super) fn lower(
             .iter()
             .map(|&number| {
                 let number = b.constant(number);
-                b.splat(number, &layout.dropped(0))
+                b.splat(number, &layout.dropped(1))
             })
             .collect();
-        let ends = (b.int(emitter.index_dtype, 0), emitter.size(b, length), width);
-        emitter.for_loop(b, ends, &start, 1, |emitter, b, at, carried| {
-            let at = emitter.iterate(length, Some(at), Some(0));
-            let mask = tail(at, length, width.into());
+        let stretch = Stretch {
+            from: b.int(emitter.index_dtype, 0),
+            to: emitter.size(b, length),
+            extent: length,
+            limit: &|at| within_extent(at, length),
+            unroll: 1,
+            every: 1,
+        };
+        along_row(emitter, b, &stretch, &start, &|emitter, b, at, limits, carried| {
+            let mask = union(&mask, limits);
             let step = Step { node: anchor, form: &form, row: &row, length, mask: &mask };
             step.emit(emitter, b, &Index::var(at), carried)
         })?;
-        Ok(total.clone())
+        Ok(total.ceil_div(&Dim::constant(in_block.into())))
     })?;
     let each = form.reducer.lift.iter().chain(&form.reducer.combine).map(functions).sum::<usize>();
     launch.bytes = site.bytes();
@@ -81,8 +138,8 @@ impl Step<'_> {
     ) -> Result<Vec<ValueId>, CodegenError> {
         let combine = &self.form.reducer.combine;
         let lifted = self.lifted(emitter, b, at)?;
-        let prefixes = b.scan(0, &lifted, combine);
-        let totals = b.reduce(0, &lifted, combine);
+        let mut prefixes = b.scan(1, &lifted, combine);
+        let totals = prefixes.split_off(lifted.len());
         let before: Vec<ValueId> = carried.iter().map(|&value| emitter.spread(b, value)).collect();
         let prefixes = evaluate_all(b, combine, &[before, prefixes].concat());
         let next = evaluate_all(b, combine, &[carried, &totals].concat());

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fornax_ir::op::{OpClass, OpCtx};
-use fornax_ir::plan::{Region, Rejection, Structure, structure};
+use fornax_ir::plan::{Region, Rejection, Rows, Structure, structure};
 use fornax_ir::{Dim, DimRange, Graph, NodeId, ScalarExpr, SourceMap, Symbol, Type};
 
 use super::CodegenError;
@@ -37,6 +37,14 @@ impl<'a> Site<'a> {
         };
         site.structure = structure(body, dims).map_err(|rejection| site.rejected(&rejection))?;
         Ok(site)
+    }
+
+    /// The rows that the region's reductions go along.
+    pub fn rows(&self) -> Result<Rows, CodegenError> {
+        match &self.structure {
+            Structure::Rows(rows) => Ok(rows.clone()),
+            _ => Rows::of(self.body, self.dims).map_err(|rejection| self.rejected(&rejection)),
+        }
     }
 
     /// The error that the region has no structure.

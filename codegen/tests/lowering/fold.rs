@@ -16,6 +16,12 @@ const SCHEDULES: [Schedule; 6] = [
     Schedule::FoldSplit { threads: 64, vector: 4, parts: 5 },
 ];
 
+const SLIDES: [Schedule; 3] = [
+    Schedule::Slide { threads: 32, rows: 1 },
+    Schedule::Slide { threads: 64, rows: 4 },
+    Schedule::Slide { threads: 32, rows: 3 },
+];
+
 #[track_caller]
 fn check(sizes: &[(&str, i64)], fill: Fill, body: &dyn Fn(&mut Body)) {
     check_with(&SCHEDULES, sizes, fill, body);
@@ -25,6 +31,7 @@ fn check(sizes: &[(&str, i64)], fill: Fill, body: &dyn Fn(&mut Body)) {
 #[track_caller]
 fn check_window(sizes: &[(&str, i64)], fill: Fill, body: &dyn Fn(&mut Body)) {
     check_with(&SCHEDULES[..2], sizes, fill, body);
+    check_with(&SLIDES, sizes, fill, body);
 }
 
 #[track_caller]
@@ -140,6 +147,7 @@ fn windows_slide() {
         (&[2, 2], 2, 0, false),
         (&[3, 2], 2, 1, true),
         (&[7, 7], 3, 3, false),
+        (&[5, 1], 1, 0, false),
     ] {
         for op in ["max_pool", "avg_pool"] {
             let sizes = [("N", 2), ("H", 9), ("W", 12)];
@@ -173,7 +181,7 @@ fn contractions_fold_too() {
         let result = body.add("relu", attrs! {}, &[product]);
         body.output(result);
     });
-    check(&[("N", 2), ("H", 6), ("W", 7)], Fill::Signed, &|body| {
+    let depthwise = |body: &mut Body| {
         let x = body.input(DType::F32, &["N", "4", "H", "W"]);
         let w = body.input(DType::F32, &["4", "1", "3", "3"]);
         let attrs = attrs! {
@@ -182,6 +190,26 @@ fn contractions_fold_too() {
             pads_end: vec![1i64, 0],
             dilations: vec![1i64, 1],
             groups: 4i64,
+        };
+        let x = body.plus_one(x);
+        let result = body.add("conv", attrs, &[x, w]);
+        let bias = body.input(DType::F32, &["N", "4", "H", "1"]);
+        let shape = body.graph.ty(result).shape.to_vec();
+        let bias = body.add("broadcast", attrs! { shape: shape }, &[bias]);
+        let result = body.add("add", attrs! {}, &[result, bias]);
+        body.output(result);
+    };
+    check(&[("N", 2), ("H", 6), ("W", 7)], Fill::Signed, &depthwise);
+    check_with(&SLIDES, &[("N", 2), ("H", 7), ("W", 33)], Fill::Signed, &depthwise);
+    check_with(&SLIDES, &[("N", 2), ("L", 19)], Fill::Signed, &|body| {
+        let x = body.input(DType::F16, &["N", "3", "L"]);
+        let w = body.input(DType::F16, &["5", "3", "4"]);
+        let attrs = attrs! {
+            strides: vec![2i64],
+            pads_begin: vec![0i64],
+            pads_end: vec![2i64],
+            dilations: vec![3i64],
+            groups: 1i64,
         };
         let result = body.add("conv", attrs, &[x, w]);
         body.output(result);

@@ -34,7 +34,7 @@ fn sum(body: &mut Graph, x: NodeId) -> NodeId {
 
 #[test]
 fn movements_after_the_anchor() {
-    let message = refused(Schedule::Scan { threads: 32, items: 1 }, |body, x| {
+    let message = refused(Schedule::Scan { threads: 32, rows: 1, items: 1 }, |body, x| {
         let attrs = attrs! { axis: 1i64, exclusive: false, reverse: false };
         let total = body.add("cum_sum", attrs, &[x], LocSet::none()).unwrap();
         let loc = body.sources.add(SourceNode {

@@ -6,5 +6,6 @@ mod harness;
 mod legality;
 mod mma;
 mod pointwise;
+mod rows;
 mod scan;
 mod tile;

@@ -9,8 +9,9 @@ use crate::harness::{Body, Case, Fill};
 
 #[track_caller]
 fn check(sizes: &[(&str, i64)], fill: Fill, body: &dyn Fn(&mut Body)) {
-    for (number, (threads, items)) in [(32, 1), (64, 4), (128, 2)].into_iter().enumerate() {
-        let schedule = Schedule::Scan { threads, items };
+    let schedules = [(32, 1, 1), (64, 1, 8), (64, 1, 2), (64, 32, 4), (32, 32, 2), (128, 4, 16)];
+    for (number, (threads, rows, items)) in schedules.into_iter().enumerate() {
+        let schedule = Schedule::Scan { threads, rows, items };
         let case = Case { sizes, schedule, fill, arithmetic: Arithmetic::Reduce, body };
         case.check();
         if number == 0 && !sizes.is_empty() {

@@ -372,6 +372,12 @@ impl<'a> IndexSpace<'a> {
 
     /// Whether an index is always below a size.
     pub fn below(&self, index: &Index, size: &Dim) -> bool {
+        // floor(x / by) < size where x < size * by: bounds of quotients of sizes are wide.
+        if let Some(Term::FloorDiv(x, by)) = index.as_term()
+            && self.below(x, &(size * by))
+        {
+            return true;
+        }
         let one = Dim::constant(1);
         self.bounds(index).1.is_some_and(|high| self.is_nonnegative(&(size - &high - &one)))
     }
@@ -440,7 +446,8 @@ impl<'a> IndexSpace<'a> {
     /// `g`: then `index div by = (index div g) div (by / g)`, and the first division is exact up to them.
     fn common_factor(&self, index: &Index, by: &Dim) -> Option<(Dim, Dim, Index, Index)> {
         index.terms.values().find_map(|factor| {
-            if factor.is(1) || !self.is_positive(factor) {
+            // It is not 0 where there is an index at all: it divides `by`.
+            if factor.is(1) || !self.is_nonnegative(factor) {
                 return None;
             }
             let rest_by = by.divided_exactly(factor)?;

@@ -102,6 +102,14 @@ schedules! {
         /// Adjacent outputs per thread.
         vector: PowerOfTwo,
     }
+    /// Each thread computes one output in each of `rows` neighbouring rows of the result, and reads what
+    /// their windows share once. Adjacent threads have adjacent outputs of a row.
+    Slide "slide" for ["window", "contraction"] => {
+        /// Threads in a block.
+        threads: PowerOfTwo,
+        /// Rows per thread.
+        rows: Positive,
+    }
     /// `rows` outputs a block; `threads / rows` threads fold each together.
     FoldBlock "fold_block" for ["reduce", "window", "contraction"] => {
         /// Threads in a block.
@@ -134,11 +142,25 @@ schedules! {
         /// How many such groups it holds.
         items: PowerOfTwo,
     }
-    /// One block a row, `threads * items` elements a step, the carry kept between steps.
+    /// Each row by `blocks` blocks that wait for one another: all of them must be able to run at once.
+    RowGroups "row_groups" for ["reduce", "rows"] => {
+        /// Threads in a block.
+        threads: PowerOfTwo,
+        /// Elements that a thread reads at once.
+        vector: PowerOfTwo,
+        /// How many such groups it holds.
+        items: PowerOfTwo,
+        /// Blocks per row.
+        blocks: Positive,
+    }
+    /// `rows` rows a block, each by `threads / rows` threads that scan `items` elements each a step; the
+    /// carry is kept between steps.
     Scan "scan" for ["scan"] => {
         /// Threads in a block.
         threads: PowerOfTwo,
-        /// Adjacent elements per thread and step.
+        /// Rows per block.
+        rows: PowerOfTwo,
+        /// Elements per thread and step.
         items: PowerOfTwo,
     }
     /// Tiles of the result in registers, operands through shared memory, fused multiply-adds.

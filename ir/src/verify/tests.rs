@@ -219,7 +219,7 @@ fn operands_order_and_names_of_plans_are_checked() {
 #[test]
 fn bodies_and_schedules_of_plans_are_checked() {
     let mut plan = plan();
-    plan.regions[0].schedule = Schedule::Scan { threads: 128, items: 3 };
+    plan.regions[0].schedule = Schedule::Scan { threads: 128, rows: 1, items: 3 };
     let body = &mut plan.regions[1].body;
     let w = body.inputs()[1];
     let y = body.outputs()[0].value;
@@ -233,7 +233,7 @@ fn bodies_and_schedules_of_plans_are_checked() {
         [
             (
                 "verify-plan",
-                "a contraction region cannot be lowered by `scan(threads = 128, items = 3)`"
+                "a contraction region cannot be lowered by `scan(threads = 128, rows = 1, items = 3)`"
             ),
             ("verify-plan", "`items` of `scan` is 3, not a power of two"),
             ("verify-plan", "the body declares other dimensions than the plan"),

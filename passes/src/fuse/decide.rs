@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fornax_ir::op::{OpClass, OpCtx, SourceKind};
-use fornax_ir::plan::Phase;
+use fornax_ir::plan::{Phase, Structure, structure};
 use fornax_ir::{BinaryFn, Dim, Graph, NodeId, ScalarExpr, UnaryFn};
 
 use super::body::is_outside;
+use crate::schedule::is_worth_chaining;
 
 /// An inlined value may hold this many nodes; beyond, it is stored. Keeps kernels small enough to
 /// compile in milliseconds and to stay within the registers.
@@ -24,6 +25,9 @@ const MAX_REPEATED_VALUES: usize = 2;
 
 /// An epilogue is at most this long, for the same reason as [`MAX_INLINED_NODES`].
 const MAX_EPILOGUE_NODES: usize = 24;
+
+/// A chain of reductions may have this many nodes, for the same reason.
+const MAX_CHAIN_NODES: usize = 96;
 
 /// The outcome.
 #[derive(Debug)]
@@ -77,6 +81,7 @@ pub(super) fn decide(graph: &Graph) -> Decision {
     };
     state.grow_epilogues();
     state.store();
+    state.chain_reductions();
     let phase = |id: &NodeId| {
         if state.prepared.contains(id) { Phase::Prepare } else { Phase::Run }
     };
@@ -237,6 +242,60 @@ impl State<'_> {
         }
         // What is read beside a value of the same size (a row's maximum, a bias) does not count.
         uses.count > 1 && inlined.bytes(self.graph) > own.saturating_add(own / 4)
+    }
+
+    /// Computes reductions, and what is stored only for them, inside the one region that uses them, where
+    /// all of it goes along the same rows.
+    fn chain_reductions(&mut self) {
+        for &id in self.order.clone().iter().rev() {
+            if !self.stored.contains(&id)
+                || self.outputs.contains(&id)
+                || is_outside(self.graph, id)
+            {
+                continue;
+            }
+            let Some(user) = self.only_storing_user(id) else { continue };
+            if self.prepared.contains(&id) != self.prepared.contains(&user) {
+                continue;
+            }
+            self.stored.remove(&id);
+            if !self.is_chain(user) {
+                self.stored.insert(id);
+            }
+        }
+    }
+
+    /// The only stored value that a stored value is used for.
+    fn only_storing_user(&self, id: NodeId) -> Option<NodeId> {
+        let mut found = BTreeSet::new();
+        let mut seen = BTreeSet::new();
+        let mut queue = self.users[&id].clone();
+        while let Some(user) = queue.pop() {
+            if !seen.insert(user) {
+                continue;
+            }
+            if self.stored.contains(&user) {
+                found.insert(user);
+            } else {
+                queue.extend(self.users[&user].iter().copied());
+            }
+        }
+        if found.len() == 1 { found.pop_first() } else { None }
+    }
+
+    /// Whether what is now computed for a stored value is a chain of reductions that pays.
+    fn is_chain(&self, root: NodeId) -> bool {
+        let decision = Decision { stored: Vec::new(), index: self.stored.clone() };
+        let Ok((body, operands)) = super::body::extract(self.graph, &decision, root) else {
+            return false;
+        };
+        if body.nodes().count() > MAX_CHAIN_NODES || operands.len() > MAX_OPERANDS {
+            return false;
+        }
+        match structure(&body, &self.graph.dims) {
+            Ok(Structure::Rows(rows)) => is_worth_chaining(&rows, &self.graph.dims),
+            _ => false,
+        }
     }
 
     /// How often, and by what, a value is used when movements are looked through.

@@ -12,6 +12,10 @@ use super::program::Program;
 use crate::device::{KernelArg, LaunchConfig};
 use crate::error::{Error, Fault, FaultKind};
 
+/// Blocks that run at once when they may wait for one another: as many as a GPU with 132 multiprocessors
+/// and two blocks on each.
+const MOST_WAITING_BLOCKS: u64 = 264;
+
 /// Runs a kernel to its end; gives the number of instructions run, counted once a warp.
 pub(super) fn launch(
     program: &Program,
@@ -153,7 +157,14 @@ fn run_blocks(launch: &Launch<'_>, n_blocks: u64) -> Result<u64, Error> {
         }
     };
     let n_workers = (rayon::current_num_threads() as u64).min(n_blocks);
-    if n_workers <= 1 {
+    if launch.program.waits_for_blocks() {
+        // Blocks that wait for later ones only go on when those run, too.
+        std::thread::scope(|scope| {
+            for _ in 0..n_blocks.min(MOST_WAITING_BLOCKS) {
+                scope.spawn(work);
+            }
+        });
+    } else if n_workers <= 1 {
         work();
     } else {
         rayon::scope(|scope| {

@@ -547,6 +547,17 @@ pub(crate) struct Program {
 }
 
 impl Program {
+    /// Whether a thread may look for what other blocks write while they run: it reads global memory in an
+    /// order that such writes are seen in.
+    pub(crate) fn waits_for_blocks(&self) -> bool {
+        self.code.iter().any(|inst| match inst.op {
+            Op::Load { access, .. } => {
+                access.order == Order::Strong && access.space != Space::Shared
+            }
+            _ => false,
+        })
+    }
+
     /// The entries of a list of sources.
     pub(crate) fn sources(&self, list: List) -> &[AnySrc] {
         &self.srcs[list.start as usize..][..list.count as usize]

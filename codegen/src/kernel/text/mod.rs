@@ -72,6 +72,9 @@ mod tests {
             let next = b.add(args[1], index);
             vec![args[0], next]
         });
+        let counts = b.global("counts", DType::I32, true);
+        let ticket = b.ticket(counts, zero);
+        b.meet(counts, ticket, 3);
         let at = b.coordinate(&layout.dropped(0), 1);
         b.if_(inside, true, |b| {
             let all = b.broadcast(carried[0], &layout);

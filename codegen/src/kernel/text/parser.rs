@@ -327,6 +327,15 @@ impl Parser {
             "store" => self.store()?,
             "reduce" | "scan" => self.fold(name == "scan")?,
             "barrier" => Instruction::Barrier,
+            "ticket" => {
+                let (memory, offset) = self.place()?;
+                Instruction::Ticket { memory, offset }
+            }
+            "meet" => {
+                let (memory, offset) = self.place()?;
+                self.expect("blocks")?;
+                Instruction::Meet { memory, offset, blocks: self.number()? }
+            }
             "for" => self.for_loop()?,
             "if" => {
                 let uniform = self.eat("uniform");

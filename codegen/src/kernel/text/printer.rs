@@ -203,6 +203,12 @@ impl Printer<'_, '_, '_> {
                 let combine: Vec<String> = combine.iter().map(expression).collect();
                 format!("{dim} ({}) by ({})", values(operands), combine.join(", "))
             }
+            Instruction::Ticket { memory, offset } => {
+                format!("{}[{}]", self.memory(*memory), v(offset))
+            }
+            Instruction::Meet { memory, offset, blocks } => {
+                format!("{}[{}] blocks {blocks}", self.memory(*memory), v(offset))
+            }
             Instruction::Barrier
             | Instruction::ProxyFence
             | Instruction::For { .. }

@@ -180,6 +180,8 @@ pub(super) fn rows(
             let reached = walk.reach(output.value, &index);
             if let Err(rejection) = &reached {
                 last = rejection.reason.clone();
+                // What was on the way has been found wanting, not done.
+                walk.done.clear();
             }
             reached.is_ok()
         };
