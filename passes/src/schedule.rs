@@ -162,9 +162,12 @@ fn reduce(
         return Schedule::FoldSplit { threads: THREADS, vector, parts: parts as u32 };
     }
     if folded <= 8 || (!contiguous && (folded <= 64 || outputs >= 128 * BLOCKS_TO_FILL)) {
-        // Wide blocks: what is read of each row is then mostly whole sectors.
-        let threads = if outputs >= 512 * BLOCKS_TO_FILL { 512 } else { 128 };
-        return Schedule::FoldThread { threads, vector: 1 };
+        // Several adjacent results a thread: also where no wide access is aligned, the lines that a warp
+        // asks for are then mostly whole ones.
+        let threads = 256;
+        let vector =
+            if outputs >= 2 * i64::from(threads * vector) * BLOCKS_TO_FILL { vector } else { 1 };
+        return Schedule::FoldThread { threads, vector };
     }
     // About four loads per thread, between a warp and a block per row.
     let wanted = (folded as u64).div_ceil(4 * u64::from(vector)).next_power_of_two();

@@ -2,7 +2,7 @@
 
 use super::super::memory::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_BYTES};
 use super::super::parse::{Space, Type};
-use super::super::program::{Access, Address, AnySrc, Dst, List, Slot, Src};
+use super::super::program::{Access, Address, AnySrc, Dst, List, Order, Slot, Src};
 use super::block::BlockMemory;
 use super::convert::extend;
 use super::registers::{LANES, row_of};
@@ -28,6 +28,10 @@ impl Warp {
         launch: &Launch<'_>,
     ) -> Result<(), Box<Trouble>> {
         let n_bytes = access.ty.n_bytes() * to.count;
+        if access.order == Order::Strong && access.space != Space::Shared {
+            // It may be looking for what another block has yet to write.
+            std::thread::yield_now();
+        }
         let addresses = self.addresses(access.address, mask, launch);
         check_alignment(&addresses, mask, n_bytes)?;
         for_each_space(access.space, &addresses, mask, launch, |space, addresses, mask| match space
