@@ -165,8 +165,8 @@ fn reduce(
         // Several adjacent results a thread: also where no wide access is aligned, the lines that a warp
         // asks for are then mostly whole ones.
         let threads = 256;
-        let vector =
-            if outputs >= 2 * i64::from(threads * vector) * BLOCKS_TO_FILL { vector } else { 1 };
+        let enough = outputs >= 2 * i64::from(threads * vector) * BLOCKS_TO_FILL;
+        let vector = if enough && !contiguous { vector } else { 1 };
         return Schedule::FoldThread { threads, vector };
     }
     // About four loads per thread, between a warp and a block per row.
