@@ -379,8 +379,8 @@ mod tests {
 
     #[test]
     fn large_products_get_large_tiles_and_few_tiles_get_parts() {
-        let large = work(4096, 4096, 4096);
-        let Schedule::Mma { block_m, block_n, splits, .. } = large.best() else { panic!() };
+        let large = Work { wgmma: true, ..work(4096, 4096, 4096) };
+        let Schedule::Wgmma { block_m, block_n, splits, .. } = large.best() else { panic!() };
         assert!(block_m * block_n >= 128 * 128 && splits == 1, "{}", large.best());
         let long = work(256, 256, 524_288);
         let schedule = long.best();
