@@ -28,5 +28,6 @@ pub use fornax_bundle::PrecisionPolicy;
 pub use inspect::{Parts as InspectParts, inspect};
 pub use ledger::{Ledger, OpEntry, RegionEntry, RuleUse};
 pub use load::Loaded;
+#[cfg(feature = "llvm")]
 pub use options::{CompileOptions, Rewrites, WeightsMode};
 pub use sizes::{parse_dims, parse_shapes};

@@ -109,8 +109,11 @@ fn functions(body: &Graph) -> f64 {
         .sum()
 }
 
+/// How a contraction's form follows from its node.
+type FormOf = fn(&OpCtx<'_>) -> ContractionForm;
+
 /// The first contraction of a body.
-fn contraction_of(body: &Graph) -> Option<(NodeId, fn(&OpCtx<'_>) -> ContractionForm)> {
+fn contraction_of(body: &Graph) -> Option<(NodeId, FormOf)> {
     body.in_order().into_iter().find_map(|id| match body.node(id).op.class() {
         OpClass::Contraction(form) => Some((id, *form)),
         _ => None,

@@ -36,7 +36,7 @@ impl<'c> Emitter<'c, '_> {
         let each = sums.len() / tile.products() as usize;
         let mut results = Vec::new();
         for (product, sums) in (0u32..).zip(sums.chunks(each)) {
-            let start = u64::from(product) * u64::from(64 * ROW_BYTES >> 4);
+            let start = u64::from(product) * u64::from((64 * ROW_BYTES) >> 4);
             let start = left.get_type().const_int(start, false);
             let left = self.ir.add(left, start);
             let text = instructions(tile, each);
@@ -119,7 +119,7 @@ fn instructions(tile: &WgmmaTile, count: usize) -> String {
                     wgmma.fence.sync.aligned;\n"
         .to_owned();
     for step in 0..ROW_BYTES / STEP_BYTES {
-        let start = step * STEP_BYTES >> 4;
+        let start = (step * STEP_BYTES) >> 4;
         text += &format!(
             "add.s64 left, ${left}, {start};\nadd.s64 right, ${right}, {start};\n\
              wgmma.mma_async.sync.aligned.m64n{columns}k{inner}.f32.{name}.{name} {{{registers}}}, \

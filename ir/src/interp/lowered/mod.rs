@@ -64,6 +64,9 @@ enum Form {
     Movement(MovementForm),
 }
 
+/// Gives a result's element at an index.
+type ElementAt<'s, T> = dyn Fn(&[i64]) -> Outcome<Typed<T>> + 's;
+
 fn no_data(op: OpRef) -> InterpError {
     match op.class() {
         OpClass::Source(_) => InterpError::Source(op.name()),
@@ -103,7 +106,7 @@ impl Form {
     fn elements<'s, T: Element>(
         &'s self,
         space: &'s Space<'_, T>,
-    ) -> Outcome<Box<dyn Fn(&[i64]) -> Outcome<Typed<T>> + 's>> {
+    ) -> Outcome<Box<ElementAt<'s, T>>> {
         Ok(match self {
             Form::Pointwise(body) => {
                 check_pointwise(space)?;
