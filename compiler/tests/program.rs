@@ -124,7 +124,9 @@ fn magika() {
 fn ocr_detector() {
     compile_and_validate(
         ".cache/models/ocr_det.onnx",
-        &["--shape", "x=1,3,64,64"],
+        // Weights with normalisation folded in are rounded otherwise than onnxruntime's, and this model
+        // amplifies that to twice the bound for recorded values.
+        &["--shape", "x=1,3,64,64", "--rewrites", "bitwise"],
         &[],
         // Pixel values: noise of unit size gives nothing but zeros to detect.
         &["x=1,3,64,64:0..255"],

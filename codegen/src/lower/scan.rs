@@ -4,7 +4,7 @@ use fornax_ir::op::{OpCtx, ScanForm};
 use fornax_ir::plan::adjacent::{is_adjacent, memory_offset};
 use fornax_ir::{DType, Dim, NodeId, ScalarExpr};
 
-use super::emit::{Emitter, build_kernel};
+use super::emit::{Array, Emitter, build_kernel};
 use super::fold_kernels::{Stretch, along_row};
 use super::index::{Condition, Index, IndexSpace, Mask};
 use super::pointwise::{modes, tail, within_extent};
@@ -108,6 +108,12 @@ pub(super) fn lower(
             let step = Step { node: anchor, form: &form, row: &row, length, mask: &mask };
             step.emit(emitter, b, &Index::var(at), carried)
         })?;
+        if length.is(0) {
+            // No step stores anything, but the results are the kernel's all the same.
+            for output in 0..site.body.outputs().len() {
+                emitter.array(b, Array::Output(output));
+            }
+        }
         Ok(total.ceil_div(&Dim::constant(in_block.into())))
     })?;
     let each = form.reducer.lift.iter().chain(&form.reducer.combine).map(functions).sum::<usize>();
