@@ -186,10 +186,10 @@ pub fn default_dims(
 
 /// A small generator of random numbers: SplitMix64 (Steele, Lea and Flood, OOPSLA 2014), seeded by a
 /// number and a name.
-struct Random(u64);
+pub(super) struct Random(u64);
 
 impl Random {
-    fn new(seed: u64, name: &str) -> Random {
+    pub fn new(seed: u64, name: &str) -> Random {
         // FNV-1a over the name (Fowler, Noll and Vo), so that inputs differ.
         let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -205,7 +205,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    fn below(&mut self, bound: u64) -> u64 {
+    pub fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 

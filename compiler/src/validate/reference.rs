@@ -9,6 +9,7 @@ use fornax_ir::interp::{InterpError, Interpreter, Value};
 use fornax_ir::op::expand_composites;
 use fornax_runtime::compare::Arithmetic;
 
+use super::inputs::Random;
 use super::judge::{OutputReport, Reference, judge};
 use crate::Error;
 
@@ -114,10 +115,11 @@ impl Spread {
     /// Sorted positions in a tensor: the first and the last one of what is sampled, others at random.
     fn positions(self, shape: &[usize], seed: usize) -> Vec<usize> {
         let total: usize = shape.iter().product();
-        let mut random = SplitMix(seed as u64);
+        let mut random = Random::new(seed as u64, "samples");
+        let mut below = |bound: usize| random.below(bound as u64) as usize;
         let (start, length) = match shape.first() {
             Some(&rows) if self.one_row && total > 0 => {
-                (random.below(rows) * (total / rows), total / rows)
+                (below(rows) * (total / rows), total / rows)
             }
             _ => (0, total),
         };
@@ -127,24 +129,11 @@ impl Spread {
         let mut positions: Vec<usize> =
             if self.elements < 2 { vec![] } else { vec![0, length - 1] };
         while positions.len() < self.elements {
-            positions.push(random.below(length));
+            positions.push(below(length));
         }
         positions.sort_unstable();
         positions.dedup();
         positions.into_iter().map(|position| start + position).collect()
-    }
-}
-
-/// SplitMix64 (Steele, Lea & Flood 2014): small, and the same on every machine.
-struct SplitMix(u64);
-
-impl SplitMix {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((u128::from(z ^ (z >> 31)) * bound as u128) >> 64) as usize
     }
 }
 
