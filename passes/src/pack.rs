@@ -103,7 +103,7 @@ fn find(plan: &Plan, region: &Region) -> Option<Found> {
 
 /// Output channels, taps, input channels; none where the kernel is not of that kind or is like that.
 fn order(form: &ContractionForm) -> Option<Vec<i64>> {
-    if form.kind != ContractionKind::Convolution {
+    if !matches!(form.kind, ContractionKind::Convolution { .. }) {
         return None;
     }
     let is_inner = |axis: usize| form.axes[axis].1 == AxisRole::Inner;

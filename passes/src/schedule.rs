@@ -29,9 +29,11 @@ pub(crate) fn precision(body: &Graph, policy: PrecisionPolicy) -> Precision {
     let node = body.node(anchor);
     let types = body.operand_types(anchor);
     let form = form(&OpCtx { attrs: &node.attrs, operands: &types });
-    match (form.accumulator, form.kind) {
+    match (form.accumulator, &form.kind) {
         (DType::F32, ContractionKind::Product) => policy.products(),
-        (DType::F32, ContractionKind::Convolution) => policy.convolutions(),
+        (DType::F32, ContractionKind::Convolution { groups, channels }) => {
+            policy.convolutions(*groups, channels.as_const())
+        }
         _ => Precision::Ieee,
     }
 }

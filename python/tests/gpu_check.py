@@ -8,7 +8,7 @@ FOLDER holds the zoo's mlp.onnx and resnet_block.onnx and, compiled from them on
     fornax compile mlp.onnx -o mlp_open.fnx --weights external
     fornax compile resnet_block.onnx -o resnet.fnx --dim batch=8
 
-Needs no pytest.
+Needs no pytest; the program `fornax`, onnxscript and torchvision for what is compiled on the spot.
 """
 
 import json
@@ -17,11 +17,13 @@ import sys
 import threading
 import time
 import traceback
+import warnings
 from pathlib import Path
 
 import torch
 
 import fornax
+from fornax._dynamo import FallbackWarning
 
 FOLDER = Path(sys.argv[1])
 CHECKS = []
@@ -232,6 +234,52 @@ def errors():
         assert "there is no device 77" in str(error), error
     else:
         raise AssertionError("a device that is not there was opened")
+
+
+@check
+def modules_compile_on_this_machine():
+    module, x = mlp_module(), numbers(16, 64)
+    model = fornax.compile(module, x, precision="ieee")
+    assert model.memory.weights == 0, "parameters are used where they are"
+    close(model(x), module(x))
+    module.layers[0].weight.mul_(-0.5)
+    model.refresh()
+    close(model(x), module(x))
+    net = torchvision_net()
+    image = numbers(2, 3, 64, 64)
+    close(fornax.compile(net, image)(image), net(image))
+    open_batch = torch.export.Dim("batch", min=1, max=64)
+    model = fornax.compile(module, x, dynamic_shapes=({0: open_batch},))
+    for batch in (1, 5, 64):
+        x = numbers(batch, 64)
+        close(model(x), module(x))
+
+
+def torchvision_net():
+    import torchvision
+
+    torch.manual_seed(0)
+    return torchvision.models.resnet18(weights=None).to(DEVICE).eval().requires_grad_(False)
+
+
+@check
+def torch_compile_takes_the_backend():
+    module, net = mlp_module(), torchvision_net()
+    image = numbers(2, 3, 64, 64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FallbackWarning)
+        compiled = torch.compile(module, backend="fornax", dynamic=False)
+        for seed in (1, 2):
+            x = numbers(16, 64, seed=seed)
+            close(compiled(x), module(x))
+        module.layers[2].bias.add_(1)
+        close(compiled(x), module(x))
+        close(torch.compile(net, backend="fornax", dynamic=False)(image), net(image))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        complex_numbers = torch.compile(lambda x: torch.fft.fft(x).abs(), backend="fornax")
+        close(complex_numbers(x), torch.fft.fft(x).abs())
+    assert any(w.category is FallbackWarning for w in caught), "no word of eager mode"
 
 
 @check

@@ -119,7 +119,7 @@ fn form(ctx: &OpCtx<'_>) -> ContractionForm {
         out: axes.out(),
         accumulator: accumulator(x.dtype),
         axes: axes.axes,
-        kind: ContractionKind::Convolution,
+        kind: ContractionKind::Convolution { groups, channels: inner },
     }
 }
 

@@ -262,12 +262,17 @@ pub struct ContractionForm {
 }
 
 /// What precision policies tell apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ContractionKind {
     /// A matrix product of any form.
     Product,
     /// A convolution of any form.
-    Convolution,
+    Convolution {
+        /// Groups of channels.
+        groups: i64,
+        /// Channels of a group that are summed over.
+        channels: Dim,
+    },
 }
 
 /// Which element of a contraction's operand belongs to a position.

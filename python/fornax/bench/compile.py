@@ -20,6 +20,7 @@ from collections import defaultdict
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+from . import workload as tables
 from .workload import BenchError, not_exported, slug
 
 #: The only target compiled for: the suite's machine.
@@ -80,11 +81,15 @@ def compile_suite(
         )
     out.mkdir(parents=True, exist_ok=True)
     rows = read_rows(out)
-    waiting = [task for task in tasks if again or not _done(out, rows.get(task), precision)]
+    precisions = {task: tables.precision(task, precision) for task in tasks}
+    waiting = [
+        task for task in tasks if again or not _done(out, rows.get(task), precisions[task])
+    ]
     lock = threading.Lock()
 
     def work(task: str) -> None:
-        row = compile_one(program, models / f"{slug(task)}.onnx", out, task, precision, timeout_s)
+        model = models / f"{slug(task)}.onnx"
+        row = compile_one(program, model, out, task, precisions[task], timeout_s)
         with lock:
             rows[task] = row
             _write(out, rows)

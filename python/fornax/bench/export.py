@@ -24,6 +24,8 @@ from .workload import Workload
 
 #: The operator set that exports are written in.
 OPSET = 20
+#: The operator set of exports with a cumulative product, which ONNX has had since.
+CUMPROD_OPSET = 26
 #: What an importer of a weightless model must not look for.
 WEIGHTS_FILE = "weights.bin"
 
@@ -68,6 +70,7 @@ def export(workload: Workload, path: Path) -> None:
 
     from . import build
 
+    opset = CUMPROD_OPSET if workload.uses("cumprod") else OPSET
     with FakeTensorMode(), torch.no_grad():
         module = build.build(workload, "cpu")
         inputs = tuple(build.empty_inputs(workload, "cpu"))
@@ -77,8 +80,9 @@ def export(workload: Workload, path: Path) -> None:
             dynamo=True,
             optimize=False,
             verbose=False,
-            opset_version=OPSET,
+            opset_version=opset,
             input_names=[spec.name for spec in workload.inputs],
+            custom_translation_table=_translations(),
         )
         model = program.model
         absent = []
@@ -97,7 +101,24 @@ def export(workload: Workload, path: Path) -> None:
             )
     for node in model.graph:
         node.metadata_props.clear()
+    model.opset_imports[""] = opset  # the exporter leaves 18 where it found nothing to convert
     _write(model, path)
+
+
+def _translations() -> dict[Any, Any]:
+    """What torch's exporter lacks: ATen operators by functions that write them as ONNX."""
+    import onnx
+    import torch
+    from onnxscript import opset18
+    from onnxscript.values import Op, Opset
+
+    schema = onnx.defs.get_schema("CumProd", CUMPROD_OPSET)
+    operator = Op(Opset("", CUMPROD_OPSET), schema.name, schema)
+
+    def cumprod(self, dim: int, dtype: int = -1):  # type: ignore[no-untyped-def]
+        return operator(self, opset18.Constant(value_int=dim))
+
+    return {torch.ops.aten.cumprod.default: cumprod}
 
 
 def _write(model: Any, path: Path) -> None:

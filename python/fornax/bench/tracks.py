@@ -15,6 +15,8 @@ SLOWER = 0.98
 #: A worst element further off than this, relative to the larger of its own and the output's size, is wrong
 #: whatever the norm says: a few wrong elements vanish in the norm of a large output.
 WORST = 0.1
+#: How much larger than eager mode's an error may be at matched precision.
+MATCHED = 1.5
 #: One unit in the last place of float32 next to one.
 ULP = 2.0**-23
 
@@ -32,20 +34,28 @@ class Track:
     baseline: tuple[str, ...]
     rule: str
 
-    def fault(self, error: Error, eager: Error) -> str:
-        """Why a result is wrong; empty if it is right. `eager` is the error of torch's eager mode."""
+    def fault(self, error: Error, eager: Error, published: bool = True) -> str:
+        """Why a result is wrong; empty if it is right.
+
+        `eager` is the error of torch's eager mode. `published` says whether inputs and weights are drawn
+        as the task says. The published tolerance is made for those: on rescaled ones, whose outputs have
+        other sizes, only the norm counts, with eager mode's own error where that is large.
+        """
+        limit = self._norm_limit(eager)
+        if not published:
+            limit = max(limit, MATCHED * eager.norm)
         if error.not_finite > eager.not_finite:
             return f"{error.not_finite} elements are NaN or infinite, or were not written"
-        if not error.norm <= self._norm_limit(eager):
-            return f"error {error.norm:.2e} in the norm; allowed {self._norm_limit(eager):.2e}"
+        if not error.norm <= limit:
+            return f"error {error.norm:.2e} in the norm; allowed {limit:.2e}"
         if error.worst > max(WORST, 2 * eager.worst):
             return f"an element is off by {error.worst:.2e} of its size; allowed {WORST}"
-        if self.name == "A" and error.outside > eager.outside:
+        if self.name == "A" and published and error.outside > eager.outside:
             return f"{error.outside} elements beyond 1e-2 + 1e-2 |x|"
         return ""
 
     def _norm_limit(self, eager: Error) -> float:
-        return 1e-2 if self.name == "A" else 1.5 * eager.norm + ULP
+        return 1e-2 if self.name == "A" else MATCHED * eager.norm + ULP
 
 
 TRACKS = {

@@ -177,7 +177,7 @@ def baseline() -> dict[str, dict[str, float]]:
 
 @cache
 def remarks() -> dict[str, dict[str, str]]:
-    """What is known of single tasks: `trivial`, `fewer_flops`, `no_export`, each with a reason."""
+    """What is known of single tasks: `trivial`, `fewer_flops`, `no_export`, `needs_fp32`, each with a reason."""
     return json.loads((suite_folder() / "remarks.json").read_text(encoding="utf-8"))
 
 
@@ -186,6 +186,12 @@ def not_exported(task: str) -> str:
     if task not in suite():
         return "the task has no table"
     return remarks().get(task, {}).get("no_export", "")
+
+
+def precision(task: str, wanted: str) -> str:
+    """What a task is compiled with in a suite of precision `wanted`: `fp32` where TF32 leaves too little."""
+    too_rough = wanted == "tf32" and "needs_fp32" in remarks().get(task, {})
+    return "fp32" if too_rough else wanted
 
 
 def listed_tasks() -> list[str]:

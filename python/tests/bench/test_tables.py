@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("torch", reason="the benchmark needs torch")
 
-from fornax.bench import results, timing  # noqa: E402
+from fornax.bench import results, timing, workload  # noqa: E402
 from fornax.bench.compare import Error  # noqa: E402
 from fornax.bench.compile import CompileRow, compile_suite, grouped_failures, read_rows  # noqa: E402
 from fornax.bench.floor import physical_floor_ms  # noqa: E402
@@ -154,6 +154,22 @@ def test_track_b_allows_half_more_than_eagers_error_and_an_ulp():
     assert "NaN" in TRACKS["A"].fault(Error(0, 0, 0, 1), eager)
     assert "norm" in TRACKS["A"].fault(Error(math.nan, 0, 0, 0), eager)
     assert "off by" in TRACKS["A"].fault(Error(1e-3, 0.5, 0, 0), eager)
+
+
+def test_rescaled_draws_are_judged_by_the_norm():
+    track, rough = TRACKS["A"], Error(8e-3, 1e-2, 5, 0)
+    outside = Error(9e-3, 2e-2, 7, 0)
+    assert "beyond" in track.fault(outside, rough)
+    assert track.fault(outside, rough, published=False) == ""
+    assert track.fault(Error(1.1e-2, 2e-2, 7, 0), rough, published=False) == ""
+    assert "norm" in track.fault(Error(1.3e-2, 2e-2, 7, 0), rough, published=False)
+    assert "norm" in track.fault(Error(1.0, 1.0, 7, 0), Error(1e-6, 1e-5, 0, 0), published=False)
+
+
+def test_some_tasks_are_compiled_more_accurately():
+    assert workload.precision("L3/49_Mamba2ReturnFinalState", "tf32") == "fp32"
+    assert workload.precision("L3/49_Mamba2ReturnFinalState", "torch") == "torch"
+    assert workload.precision("L1/19_ReLU", "tf32") == "tf32"
 
 
 PROGRAM = """#!/bin/sh

@@ -27,6 +27,9 @@ pub enum Precision {
     Fp16,
 }
 
+/// The fewest channels of a convolution in which [`PrecisionPolicy::Torch`] rounds to TF32.
+const TORCH_TF32_CHANNELS: i64 = 16;
+
 /// Which [`Precision`] the contractions of a model get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum PrecisionPolicy {
@@ -41,8 +44,9 @@ pub enum PrecisionPolicy {
     Bf16,
     /// [`Precision::Fp16`] everywhere.
     Fp16,
-    /// What PyTorch does unless told otherwise: [`Precision::Fp32`] for matrix products, `Tf32` for
-    /// convolutions (`torch.backends.cuda.matmul.allow_tf32` and `cudnn.allow_tf32`).
+    /// What PyTorch does unless told otherwise: [`Precision::Fp32`] for matrix products
+    /// (`torch.backends.cuda.matmul.allow_tf32` is off), `Tf32` for the convolutions in which cuDNN uses
+    /// it (`torch.backends.cudnn.allow_tf32` is on): see [`PrecisionPolicy::convolutions`].
     Torch,
 }
 
@@ -95,10 +99,17 @@ impl Precision {
 }
 
 impl PrecisionPolicy {
-    /// What a convolution gets.
-    pub fn convolutions(self) -> Precision {
+    /// What a convolution in so many groups gets, each of which sums over so many channels (none where
+    /// that is not known at compile time).
+    ///
+    /// cuDNN may use TF32 everywhere and does not: on an H200 its errors against `f64` are those of `f32`
+    /// in all convolutions with groups and in nearly all with fewer than 16 channels
+    /// (`err_eager` in `bench/results/2026-11-30-4bf7eb2-kernelbench-B.csv`). `Torch` must not be less
+    /// accurate than PyTorch is, so those get `Fp32`.
+    pub fn convolutions(self, groups: i64, channels: Option<i64>) -> Precision {
+        let wide = channels.is_some_and(|channels| channels >= TORCH_TF32_CHANNELS);
         match self {
-            PrecisionPolicy::Torch => Precision::Tf32,
+            PrecisionPolicy::Torch if wide && groups == 1 => Precision::Tf32,
             other => other.products(),
         }
     }
@@ -134,6 +145,11 @@ mod tests {
     #[test]
     fn torch_tells_convolutions_apart() {
         let torch = PrecisionPolicy::Torch;
-        assert_eq!((torch.products(), torch.convolutions()), (Precision::Fp32, Precision::Tf32));
+        assert_eq!(torch.products(), Precision::Fp32);
+        assert_eq!(torch.convolutions(1, Some(16)), Precision::Tf32);
+        assert_eq!(torch.convolutions(1, Some(3)), Precision::Fp32);
+        assert_eq!(torch.convolutions(4, Some(32)), Precision::Fp32);
+        assert_eq!(torch.convolutions(1, None), Precision::Fp32);
+        assert_eq!(PrecisionPolicy::Tf32.convolutions(4, Some(3)), Precision::Tf32);
     }
 }
