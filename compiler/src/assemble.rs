@@ -13,6 +13,7 @@ use fornax_ir::plan::{self, MemoryPlan, Phase, Plan, ValueRef};
 use fornax_ir::{Graph, Tensor, Type};
 use fornax_passes::egraph::Optimized;
 use fornax_passes::memory::direct_outputs;
+use fornax_passes::regions::Regrouped;
 
 use crate::ledger::Ledger;
 use crate::{CompileOptions, Error, WeightsMode};
@@ -23,7 +24,9 @@ pub(crate) struct Model<'a> {
     pub graph: &'a Graph,
     /// Its rewritten form.
     pub optimized: &'a Optimized,
-    /// The fused form of that.
+    /// What fusion decided.
+    pub fused: &'a Regrouped,
+    /// The fused form.
     pub plan: &'a Plan,
 }
 
@@ -79,7 +82,8 @@ pub(crate) fn assemble(
     parts.weights = weights.embedded;
     parts.plan = Some(tuned[0].plan.to_string());
     let target = &parts.manifest.targets[0];
-    let ledger = Ledger::record(options.rewrites, model.optimized, &tuned[0].plan, target);
+    let decided = (model.optimized, model.fused);
+    let ledger = Ledger::record(options.rewrites, decided, &tuned[0].plan, target);
     parts.ledger = Some(ledger.to_json());
     Ok(parts)
 }
@@ -176,6 +180,13 @@ fn buffers(assembly: &Assembly<'_>) -> Buffers {
         let number = buffers.add(&output.name, ty, BufferKind::Output { index });
         buffers.of_output.push(number);
     }
+    for (number, shared) in plan.shared.iter().enumerate() {
+        if let Some(offset) = assembly.memory.offsets.get(&ValueRef::Shared(number)) {
+            let kind = BufferKind::Scratch { offset: offset.clone() };
+            let buffer = buffers.add(&shared.name, &shared.ty, kind);
+            buffers.of_value.insert(ValueRef::Shared(number), buffer);
+        }
+    }
     for (value, output) in direct_outputs(plan) {
         buffers.of_value.insert(value, buffers.of_output[output]);
     }
@@ -205,7 +216,10 @@ impl Buffers {
         };
         for (output, value) in region.body.outputs().iter().enumerate() {
             let key = ValueRef::Region { region: index, output };
-            if let Some(offset) = memory.offsets.get(&key) {
+            if let Some(part) = region.parts.get(&output) {
+                let buffer = self.of_value[&ValueRef::Shared(part.shared)];
+                self.of_value.insert(key, buffer);
+            } else if let Some(offset) = memory.offsets.get(&key) {
                 let name = format!("{}.{output}", region.name);
                 let number = self.add(&name, region.body.ty(value.value), kind(offset));
                 self.of_value.insert(key, number);

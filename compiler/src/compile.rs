@@ -10,7 +10,8 @@ use fornax_ir::plan::{MemoryPlan, Plan};
 use fornax_ir::verify::{verify, verify_plan};
 use fornax_ir::{Diagnostic, Graph, SourceMap, Type};
 use fornax_passes::egraph::{Optimized, optimize};
-use fornax_passes::{PassError, canonicalize, fuse, memory, pack, use_wgmma};
+use fornax_passes::regions::Regrouped;
+use fornax_passes::{PassError, canonicalize, fuse, fuse_with, memory, pack, use_wgmma};
 use rayon::prelude::*;
 
 use crate::assemble::{Model, Tuned, assemble};
@@ -71,6 +72,10 @@ pub struct Compiled {
     pub optimized: Optimized,
     /// How long it took.
     pub optimize_seconds: f64,
+    /// What fusion decided.
+    pub fused: Regrouped,
+    /// How long it took.
+    pub fuse_seconds: f64,
     /// Nodes after canonicalisation, without sources: the kernels an unfused run would take.
     pub ops: usize,
 }
@@ -125,22 +130,24 @@ pub fn compile_graph(
     check(options, "algebra", &graph.sources, || verify(&optimized.graph))?;
     observer(Stage::Optimized, &graph.name, &|| optimized.graph.to_string());
 
-    let plan = fuse(&optimized.graph, options.precision)
-        .and_then(pack)
-        .map_err(|error| pass_error(error, &graph))?;
+    let started = std::time::Instant::now();
+    let fused = fuse_with(&optimized.graph, options.precision, &options.steering)
+        .map_err(|error| steering_error(error, &graph))?;
+    let fuse_seconds = started.elapsed().as_secs_f64();
+    let plan = pack(fused.plan.clone()).map_err(|error| pass_error(error, &graph))?;
     check(options, "fusion", &graph.sources, || verify_plan(&plan))?;
     observer(Stage::Fused, &graph.name, &|| plan.to_string());
 
-    let tuned = targets.iter().map(|&target| Tuned::new(&plan, target, options));
+    let tuned = targets.par_iter().map(|&target| Tuned::new(&plan, target, options));
     let tuned = tuned.collect::<Result<Vec<_>, _>>()?;
     for (number, kernel) in tuned[0].kernels().enumerate() {
         observer(Stage::Kernels, &kernel.name, &|| kernel.to_string());
         observer(Stage::Ptx, &kernel.name, &|| tuned[0].modules[number].text.clone());
     }
     let ops = count_ops(&canonical);
-    let model = Model { graph: &graph, optimized: &optimized, plan: &plan };
+    let model = Model { graph: &graph, optimized: &optimized, fused: &fused, plan: &plan };
     let parts = assemble(&model, &tuned, options)?;
-    Ok(Compiled { parts, plan, optimized, optimize_seconds, ops })
+    Ok(Compiled { parts, plan, optimized, optimize_seconds, fused, fuse_seconds, ops })
 }
 
 fn targets(options: &CompileOptions) -> Result<Vec<Target>, Error> {
@@ -245,6 +252,16 @@ fn verify_kernels(lowered: &[LoweredRegion]) -> Result<(), Error> {
         [] => Ok(()),
         _ => Err(Error::Verify { stage: "lowering", faults: faults.join("\n") }),
     }
+}
+
+/// What users asked of fusion cannot be, or fusion failed.
+fn steering_error(error: PassError, graph: &Graph) -> Error {
+    let option = match &error {
+        PassError::Pin { .. } => "--pin",
+        PassError::Steering { .. } => "--pin or --forbid",
+        _ => return pass_error(error, graph),
+    };
+    Error::Option { option: option.to_owned(), reason: error.to_string() }
 }
 
 fn pass_error(error: PassError, graph: &Graph) -> Error {

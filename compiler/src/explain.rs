@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use fornax_bundle::Bundle;
-use fornax_ir::plan::{Plan, ValueRef, structure};
-use fornax_ir::{Graph, LocSet, NodeId, attrs, text};
+use fornax_ir::plan::{Plan, ValueRef, join, structure};
+use fornax_ir::{Graph, LocSet, text};
 
-use crate::ledger::{Ledger, RegionEntry};
+use crate::ledger::{FusionEntry, Ledger, RegionEntry};
 use crate::{Error, ledger::OpEntry};
 
 /// Where a node of the imported model went, and by which rules.
@@ -75,7 +75,32 @@ pub fn why_not(bundle: &Bundle, a: &str, b: &str) -> Result<String, Error> {
             let _ = writeln!(out, "{}", verdict(&plan, first, second));
         }
     }
+    for fusion in fusions_of(&Ledger::of(bundle)?, a, b) {
+        let _ = writeln!(out, "{fusion}");
+    }
     Ok(out)
+}
+
+/// What the ledger says about compositions of regions that compute two nodes.
+fn fusions_of(ledger: &Ledger, a: &str, b: &str) -> Vec<String> {
+    let has = |names: &[String], name: &str| names.iter().any(|other| other == name);
+    let is_about = |fusion: &&FusionEntry| {
+        has(&fusion.first, a) && has(&fusion.second, b)
+            || has(&fusion.first, b) && has(&fusion.second, a)
+    };
+    let text = |fusion: &FusionEntry| match (&fusion.rejection, fusion.together_and_apart_us) {
+        (Some(reason), _) => format!("by {} they cannot join: {reason}", fusion.rule),
+        (None, Some([together, apart])) => {
+            let rule = &fusion.rule;
+            let verdict = if fusion.chosen { "were joined" } else { "stayed apart" };
+            format!(
+                "by {rule} they could join and {verdict}: predicted {together:.1} us together, \
+                 {apart:.1} us apart; what each is used for elsewhere counts too"
+            )
+        }
+        (None, None) => format!("by {} they were looked at", fusion.rule),
+    };
+    ledger.fusions.iter().filter(is_about).map(text).collect()
 }
 
 /// What differs between the decisions in two bundles: rules, and regions by the nodes they compute.
@@ -136,12 +161,12 @@ fn ops_of<'r>(region: &'r RegionEntry, node: &'r str) -> impl Iterator<Item = &'
     region.ops.iter().filter(move |op| op.origins.iter().any(|origin| origin == node))
 }
 
-fn imported(bundle: &Bundle) -> Result<Graph, Error> {
+pub(crate) fn imported(bundle: &Bundle) -> Result<Graph, Error> {
     text::parse_graph(&bundle.parts().graph)
         .map_err(|errors| Error::Ledger(format!("graph.gir: {errors}")))
 }
 
-fn plan(bundle: &Bundle) -> Result<Plan, Error> {
+pub(crate) fn plan(bundle: &Bundle) -> Result<Plan, Error> {
     let text = bundle
         .parts()
         .plan
@@ -184,18 +209,12 @@ fn regions_of(plan: &Plan, node: &str) -> Vec<usize> {
     (0..plan.regions.len()).filter(|&number| computes(&plan.regions[number])).collect()
 }
 
-fn reads(plan: &Plan, region: usize, from: usize) -> bool {
-    let is_from =
-        |operand: &ValueRef| matches!(operand, ValueRef::Region { region, .. } if *region == from);
-    plan.regions[region].operands.iter().any(is_from)
-}
-
 /// Whether a later region needs an earlier one, directly or by way of others.
 fn needs(plan: &Plan, region: usize, from: usize) -> bool {
     let mut reached = vec![false; plan.regions.len()];
     reached[from] = true;
     for number in from + 1..=region {
-        reached[number] = (from..number).any(|other| reached[other] && reads(plan, number, other));
+        reached[number] = (from..number).any(|other| reached[other] && plan.reads(number, other));
     }
     reached[region]
 }
@@ -206,7 +225,7 @@ fn verdict(plan: &Plan, first: usize, second: usize) -> String {
     if plan.regions[first].phase != plan.regions[second].phase {
         return format!("{a} is computed once, after loading, and {b} at each run");
     }
-    if !reads(plan, second, first) {
+    if !plan.reads(second, first) {
         return match needs(plan, second, first) {
             true => {
                 format!("{a} and {b} do not touch: regions between them lead from one to the other")
@@ -244,54 +263,20 @@ fn verdict(plan: &Plan, first: usize, second: usize) -> String {
     }
 }
 
-/// The bodies of two regions as one: the second one's inputs that the first computes are bound to it.
+/// The bodies of two regions as one, with the results that others need.
 fn joined(plan: &Plan, first: usize, second: usize) -> Result<Graph, fornax_ir::Diagnostic> {
-    let mut graph = Graph::new("joined");
-    graph.dims = plan.dims.clone();
-    graph.sources = plan.sources.clone();
-    let mut values: BTreeMap<ValueRef, NodeId> = BTreeMap::new();
-    for number in [first, second] {
-        let region = &plan.regions[number];
-        let body = &region.body;
-        let mut copies: BTreeMap<NodeId, NodeId> = BTreeMap::new();
-        for (&input, operand) in body.inputs().iter().zip(&region.operands) {
-            let copy = match values.get(operand) {
-                Some(&known) => known,
-                None => {
-                    let ty = body.ty(input).clone();
-                    let name = format!("a{}", values.len());
-                    let shape = ty.shape.to_vec();
-                    let attrs = attrs! { name: name.as_str(), dtype: ty.dtype, shape: shape };
-                    graph.add("input", attrs, &[], LocSet::none())?
-                }
-            };
-            values.insert(*operand, copy);
-            copies.insert(input, copy);
-        }
-        for id in body.in_order() {
-            if copies.contains_key(&id) {
-                continue;
-            }
-            let node = body.node(id);
-            let operands: Vec<NodeId> = body.operands(id).iter().map(|id| copies[id]).collect();
-            let copy =
-                graph.add(node.op.name(), node.attrs.clone(), &operands, node.loc.clone())?;
-            copies.insert(id, copy);
-        }
-        for (output, value) in body.outputs().iter().enumerate() {
-            let copy = copies[&value.value];
-            values.insert(ValueRef::Region { region: number, output }, copy);
-            let is_used_elsewhere =
-                plan.regions.iter().enumerate().any(|(other, _)| {
-                    other != second && other != first && reads(plan, other, number)
-                }) || plan
-                    .outputs
-                    .iter()
-                    .any(|out| out.value == ValueRef::Region { region: number, output });
-            if number == second || is_used_elsewhere {
-                graph.output(format!("y{}", graph.outputs().len()), copy);
-            }
-        }
-    }
-    Ok(graph)
+    let results = |region: usize| {
+        (0..plan.regions[region].body.outputs().len()).map(move |output| (region, output))
+    };
+    let is_used_elsewhere = |&(region, output): &(usize, usize)| {
+        let value = ValueRef::Region { region, output };
+        let others = plan.regions.iter().enumerate();
+        let mut readers = others.filter(|(number, other)| {
+            *number != first && *number != second && other.operands.contains(&value)
+        });
+        readers.next().is_some() || plan.outputs.iter().any(|output| output.value == value)
+    };
+    let exposed: Vec<(usize, usize)> =
+        results(first).filter(is_used_elsewhere).chain(results(second)).collect();
+    join(plan, &[first, second], &exposed).map(|joined| joined.body)
 }

@@ -14,8 +14,28 @@ pub struct Ledger {
     pub rules: Vec<RuleUse>,
     /// The estimated cost of the canonical graph, and of the one it was rewritten to, in microseconds.
     pub estimated_us: [f64; 2],
+    /// The compositions of regions that were looked at.
+    #[serde(default)]
+    pub fusions: Vec<FusionEntry>,
     /// The regions in execution order.
     pub regions: Vec<RegionEntry>,
+}
+
+/// Two regions of the first grouping that could have become one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FusionEntry {
+    /// The imported model's nodes of the region that runs first.
+    pub first: Vec<String>,
+    /// Those of the other one.
+    pub second: Vec<String>,
+    /// The composition rule.
+    pub rule: String,
+    /// Whether they are one region now.
+    pub chosen: bool,
+    /// The fact that forbids it, if one does.
+    pub rejection: Option<String>,
+    /// What they would cost as one, and what they cost as two, in microseconds; none when it is forbidden.
+    pub together_and_apart_us: Option<[f64; 2]>,
 }
 
 /// How a rule was used.
@@ -87,8 +107,9 @@ mod record {
     use fornax_ir::plan::{Phase, Plan, Region};
     use fornax_ir::{Attrs, LocSet};
     use fornax_passes::egraph::{Optimized, Rewrites, Roofline};
+    use fornax_passes::regions::{Considered, Outcome, Regrouped};
 
-    use super::{Ledger, OpEntry, RegionEntry, RuleUse};
+    use super::{FusionEntry, Ledger, OpEntry, RegionEntry, RuleUse};
 
     /// What tells a node of the rewritten graph in a region's body.
     type Key<'a> = (&'static str, &'a Attrs, &'a LocSet);
@@ -97,7 +118,7 @@ mod record {
         /// Records a compilation; the costs are those of a target's kernels.
         pub(crate) fn record(
             rewrites: Rewrites,
-            optimized: &Optimized,
+            (optimized, fused): (&Optimized, &Regrouped),
             plan: &Plan,
             target: &TargetPlan,
         ) -> Ledger {
@@ -126,8 +147,25 @@ mod record {
                 rewrites: rewrites.to_string(),
                 rules: uses.collect(),
                 estimated_us: [optimized.cost_before / 1e3, optimized.cost_after / 1e3],
+                fusions: fused.considered.iter().map(fusion).collect(),
                 regions: regions.collect(),
             }
+        }
+    }
+
+    fn fusion(considered: &Considered) -> FusionEntry {
+        let (chosen, rejection, costs) = match &considered.outcome {
+            Outcome::Chosen { together, apart } => (true, None, Some([*together, *apart])),
+            Outcome::Dearer { together, apart } => (false, None, Some([*together, *apart])),
+            Outcome::Rejected(reason) => (false, Some(reason.clone()), None),
+        };
+        FusionEntry {
+            first: considered.first.clone(),
+            second: considered.second.clone(),
+            rule: considered.rule.to_owned(),
+            chosen,
+            rejection,
+            together_and_apart_us: costs.map(|costs| costs.map(|cost| cost / 1e3)),
         }
     }
 

@@ -15,6 +15,7 @@ mod ledger;
 mod load;
 #[cfg(feature = "llvm")]
 mod options;
+mod report;
 mod sizes;
 pub mod tensors;
 pub mod validate;
@@ -25,9 +26,12 @@ pub use error::Error;
 pub use explain::{diff, explain, why_not};
 #[cfg(feature = "llvm")]
 pub use fornax_bundle::PrecisionPolicy;
+#[cfg(feature = "llvm")]
+pub use fornax_passes::regions::Outcome;
 pub use inspect::{Parts as InspectParts, inspect};
-pub use ledger::{Ledger, OpEntry, RegionEntry, RuleUse};
+pub use ledger::{FusionEntry, Ledger, OpEntry, RegionEntry, RuleUse};
 pub use load::Loaded;
 #[cfg(feature = "llvm")]
-pub use options::{CompileOptions, Rewrites, WeightsMode};
+pub use options::{CompileOptions, Rewrites, Steering, WeightsMode};
+pub use report::report;
 pub use sizes::{parse_dims, parse_shapes};

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use fornax_bundle::PrecisionPolicy;
 use fornax_models::ImportOptions;
 pub use fornax_passes::egraph::Rewrites;
+pub use fornax_passes::regions::Steering;
 
 /// Where the weights go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -31,6 +32,8 @@ pub struct CompileOptions {
     pub precision: PrecisionPolicy,
     /// Rewrites allowed.
     pub rewrites: Rewrites,
+    /// What fusion must and must not do.
+    pub steering: Steering,
     /// Where the weights go.
     pub weights: WeightsMode,
     /// Whether each stage's result is verified (always so in debug builds).
@@ -44,6 +47,7 @@ impl Default for CompileOptions {
             targets: vec!["sm_90a".to_owned(), "sm_80".to_owned()],
             precision: PrecisionPolicy::default(),
             rewrites: Rewrites::default(),
+            steering: Steering::default(),
             weights: WeightsMode::default(),
             verify: cfg!(debug_assertions),
         }

@@ -7,14 +7,18 @@ use std::collections::BTreeMap;
 
 use fornax_bundle::{Dim, DimRange, Precision, Symbol, Tensor};
 
-use crate::{Graph, SourceMap, Type};
+use crate::{Graph, Shape, SourceMap, Type};
 
 pub mod adjacent;
 pub mod index;
+mod join;
 mod schedule;
+mod shared;
 mod structure;
 
+pub use join::{Joined, join};
 pub use schedule::{Schedule, ScheduleError};
+pub use shared::{read_box, read_range};
 pub use structure::{Rejection, RejectionReason, RowAnchor, RowOutput, Rows, Structure, structure};
 
 /// A fused model.
@@ -32,6 +36,8 @@ pub struct Plan {
     pub weights: Vec<Value>,
     /// Weights that the compiler itself made (outlined constants): always embedded in the bundle.
     pub constants: BTreeMap<String, Tensor>,
+    /// Arrays of the run program that regions write parts of (see [`Part`]).
+    pub shared: Vec<Value>,
     /// Regions, operands before users, those of the prepare program first.
     pub regions: Vec<Region>,
     /// The model's outputs, in order.
@@ -52,12 +58,35 @@ impl Plan {
         match value {
             ValueRef::Input(index) => self.inputs.get(index).map(|input| &input.ty),
             ValueRef::Weight(index) => self.weights.get(index).map(|weight| &weight.ty),
+            ValueRef::Shared(index) => self.shared.get(index).map(|shared| &shared.ty),
             ValueRef::Region { region, output } => {
                 let body = &self.regions.get(region)?.body;
                 let output = body.outputs().get(output)?;
                 body.contains(output.value).then(|| body.ty(output.value))
             }
         }
+    }
+}
+
+impl Plan {
+    /// Whether a region reads what another one leaves in memory.
+    pub fn reads(&self, region: usize, from: usize) -> bool {
+        let written = &self.regions[from].parts;
+        let reader = &self.regions[region];
+        reader.operands.iter().zip(reader.body.inputs()).any(|(operand, &input)| match *operand {
+            ValueRef::Region { region, .. } => region == from,
+            ValueRef::Shared(shared) => written.iter().any(|(&output, part)| {
+                let outputs = self.regions[from].body.outputs();
+                let size = &self.regions[from].body.ty(outputs[output].value).shape[part.axis];
+                let (first, end) = read_range(&reader.body, input, part.axis, &self.dims);
+                let is_apart = |low: &Dim, high: &Dim| (low - high).bounds(&self.dims).0 >= 0;
+                let part_end = &part.start + size;
+                part.shared == shared
+                    && !is_apart(&first, &part_end)
+                    && !is_apart(&part.start, &end)
+            }),
+            ValueRef::Input(_) | ValueRef::Weight(_) => false,
+        })
     }
 }
 
@@ -86,13 +115,29 @@ pub enum ValueRef {
     Input(usize),
     /// A weight of the plan.
     Weight(usize),
-    /// An output of a region.
+    /// A shared array of the plan. Who reads it reads only what earlier regions have written.
+    Shared(usize),
+    /// An output of a region that is no part of a shared array.
     Region {
         /// Which region.
         region: usize,
         /// Which of its outputs.
         output: usize,
     },
+}
+
+/// Where an output lies in a shared array: along `axis`, from `start` on; along the other axes it has all
+/// elements. A concatenation whose operands are written like this needs no kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// Which shared array.
+    pub shared: usize,
+    /// The axis.
+    pub axis: usize,
+    /// The first position.
+    pub start: Dim,
+    /// The shape of the shared array.
+    pub whole: Shape,
 }
 
 /// When a region runs.
@@ -117,6 +162,8 @@ pub struct Region {
     pub body: Graph,
     /// The values it reads.
     pub operands: Vec<ValueRef>,
+    /// The outputs that are written into shared arrays.
+    pub parts: BTreeMap<usize, Part>,
     /// How accurately its contraction multiplies.
     pub precision: Precision,
     /// How it is lowered.
@@ -146,7 +193,7 @@ pub struct MemoryPlan {
     /// Bytes of the arena for values of the prepare program.
     pub prepared_bytes: Dim,
     /// Offset in bytes of each region output in its phase's arena. Outputs of the plan that are no
-    /// input or weight have none: they lie in the caller's memory.
+    /// input or weight have none: they lie in the caller's memory. Parts have their shared array's.
     pub offsets: BTreeMap<ValueRef, Dim>,
     /// Offset in bytes of each region's workspaces in its phase's arena.
     pub workspaces: BTreeMap<(usize, usize), Dim>,

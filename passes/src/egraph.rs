@@ -6,6 +6,7 @@
 mod analysis;
 mod convert;
 mod cost;
+mod dag;
 mod extract;
 mod language;
 mod optimize;
@@ -17,6 +18,7 @@ pub(crate) mod saturate;
 pub(crate) use analysis::{Data, OpGraph};
 pub use convert::{Choice, Encoded, decode, encode};
 pub use cost::{Cost, NodeCost, Roofline};
+pub(crate) use dag::{Alternative, Dag, Positions};
 pub use extract::{Extraction, extract};
 pub(crate) use language::ENode;
 pub use optimize::{Applied, Optimized, optimize, optimize_for};

@@ -1,19 +1,19 @@
 //! Passes: from an imported graph to a plan of fused regions.
 //!
 //! [`canonicalize`] rewrites a graph to primitive ops, [`egraph::optimize`] finds the cheapest graph that
-//! the [`rules`] prove equal, [`fuse`] groups its nodes into the regions of a plan and gives each a
-//! schedule, [`pack`] turns weights as schedules read them, [`memory::plan`] says where the values between regions lie.
+//! the [`rules`] prove equal, [`fuse`] chooses the [`regions`] of a plan and gives each a schedule, [`pack`] turns weights as schedules read them, [`memory::plan`] says where the values between regions lie.
 
 mod canonicalize;
 pub mod egraph;
 mod fuse;
 pub mod memory;
 mod pack;
+pub mod regions;
 pub mod rules;
 mod schedule;
 
 pub use canonicalize::canonicalize;
-pub use fuse::fuse;
+pub use fuse::{fuse, fuse_with};
 pub use pack::pack;
 pub use schedule::use_wgmma;
 
@@ -39,6 +39,22 @@ pub enum PassError {
         region: String,
         /// What forbids it.
         rejection: Rejection,
+    },
+    /// Two nodes cannot be pinned into one region.
+    #[error("{regions} cannot be one region: {reason}")]
+    Pin {
+        /// The nodes of the regions.
+        regions: String,
+        /// What forbids it.
+        reason: String,
+    },
+    /// A node that users steer by is not there.
+    #[error("`{node}`: {reason}")]
+    Steering {
+        /// The name given.
+        node: String,
+        /// What is wrong with it.
+        reason: String,
     },
     /// A rule equates values of different types (our bug).
     #[error("rule `{rule}` equates {left} and {right}")]

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use fornax_ir::plan::{MemoryPlan, Phase, Plan, ValueRef};
+use fornax_ir::plan::{MemoryPlan, Phase, Plan, Region, ValueRef};
 use fornax_ir::{Dim, Type};
 
 /// Every offset is a multiple of this.
@@ -37,12 +37,16 @@ pub fn plan(plan: &Plan, workspaces: &[Vec<Type>]) -> MemoryPlan {
 }
 
 /// The output of the plan that each run value is written to directly: the first one it is named for.
+/// Shared arrays can be outputs too.
 pub fn direct_outputs(plan: &Plan) -> BTreeMap<ValueRef, usize> {
     let mut direct = BTreeMap::new();
     for (index, output) in plan.outputs.iter().enumerate() {
-        if let ValueRef::Region { region, .. } = output.value
-            && plan.regions[region].phase == Phase::Run
-        {
+        let is_run = match output.value {
+            ValueRef::Region { region, .. } => plan.regions[region].phase == Phase::Run,
+            ValueRef::Shared(_) => true,
+            ValueRef::Input(_) | ValueRef::Weight(_) => false,
+        };
+        if is_run {
             direct.entry(output.value).or_insert(index);
         }
     }
@@ -58,6 +62,18 @@ fn pieces(plan: &Plan, workspaces: &[Vec<Type>]) -> (Vec<Piece>, Vec<Piece>) {
     }
     let direct = direct_outputs(plan);
     let (mut prepared, mut scratch) = (Vec::new(), Vec::new());
+    for (number, shared) in plan.shared.iter().enumerate() {
+        let key = ValueRef::Shared(number);
+        let writes = |region: &Region| region.parts.values().any(|part| part.shared == number);
+        let first = plan.regions.iter().position(writes);
+        let last_write = plan.regions.iter().rposition(writes);
+        if let (Some(first), Some(last_write), false) =
+            (first, last_write, direct.contains_key(&key))
+        {
+            let last = last_use.get(&key).copied().unwrap_or(first).max(last_write);
+            scratch.push(Piece { key: Key::Value(key), bytes: shared.ty.bytes(), first, last });
+        }
+    }
     for (index, region) in plan.regions.iter().enumerate() {
         let of_phase = match region.phase {
             Phase::Prepare => &mut prepared,
@@ -65,7 +81,7 @@ fn pieces(plan: &Plan, workspaces: &[Vec<Type>]) -> (Vec<Piece>, Vec<Piece>) {
         };
         for (output, value) in region.body.outputs().iter().enumerate() {
             let key = ValueRef::Region { region: index, output };
-            if !direct.contains_key(&key) {
+            if !direct.contains_key(&key) && !region.parts.contains_key(&output) {
                 let last = last_use.get(&key).copied().unwrap_or(index);
                 let bytes = region.body.ty(value.value).bytes();
                 of_phase.push(Piece { key: Key::Value(key), bytes, first: index, last });

@@ -87,7 +87,7 @@ fn find(plan: &Plan, region: &Region) -> Option<Found> {
     let operand = body.inputs().iter().position(|&input| input == node)?;
     let value = region.operands[operand];
     let prepared = match value {
-        ValueRef::Input(_) => false,
+        ValueRef::Input(_) | ValueRef::Shared(_) => false,
         ValueRef::Weight(_) => true,
         ValueRef::Region { region, .. } => plan.regions[region].phase == Phase::Prepare,
     };
@@ -148,6 +148,7 @@ fn turned(plan: &Plan, found: &Found, number: usize) -> Result<Region, PassError
     Ok(Region {
         name,
         phase: Phase::Prepare,
+        parts: BTreeMap::new(),
         body,
         operands: vec![found.value],
         precision: Precision::Ieee,

@@ -90,6 +90,11 @@ pub fn use_wgmma(mut plan: Plan) -> Plan {
 
 /// Instructions of a body's pointwise nodes, each evaluated once.
 fn functions(body: &Graph) -> f64 {
+    body.nodes().map(|id| functions_of(body, id)).sum()
+}
+
+/// Instructions of a pointwise node for each element; none of others.
+pub(crate) fn functions_of(body: &Graph, id: NodeId) -> f64 {
     fn count(expr: &ScalarExpr) -> f64 {
         match expr {
             ScalarExpr::Arg(_) | ScalarExpr::Const(_) => 0.0,
@@ -100,15 +105,13 @@ fn functions(body: &Graph) -> f64 {
             ScalarExpr::Select(c, x, y) => 1.0 + count(c) + count(x) + count(y),
         }
     }
-    body.nodes()
-        .map(|id| match body.node(id).op.class() {
-            OpClass::Pointwise(form) => {
-                let operands = body.operand_types(id);
-                count(&form(&OpCtx { attrs: &body.node(id).attrs, operands: &operands }))
-            }
-            _ => 0.0,
-        })
-        .sum()
+    match body.node(id).op.class() {
+        OpClass::Pointwise(form) => {
+            let operands = body.operand_types(id);
+            count(&form(&OpCtx { attrs: &body.node(id).attrs, operands: &operands }))
+        }
+        _ => 0.0,
+    }
 }
 
 /// How a contraction's form follows from its node.
@@ -123,7 +126,7 @@ fn contraction_of(body: &Graph) -> Option<(NodeId, FormOf)> {
 }
 
 /// The size to tune for: the upper end of a symbolic size's range, but no more than a common one.
-fn typical(size: &Dim, dims: &BTreeMap<Symbol, DimRange>) -> i64 {
+pub(crate) fn typical(size: &Dim, dims: &BTreeMap<Symbol, DimRange>) -> i64 {
     match size.as_const() {
         Some(size) => size,
         None => {

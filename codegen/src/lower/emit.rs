@@ -220,8 +220,11 @@ impl<'a> Emitter<'a> {
                 (of_type(b, format!("x{i}"), ty, false), Arg::Operand(i))
             }
             Array::Output(i) => {
-                let ty = self.site.output_type(i);
-                (of_type(b, format!("y{i}"), ty, true), Arg::Output(i))
+                let mut ty = self.site.output_type(i).clone();
+                if let Some(part) = self.site.region.parts.get(&i) {
+                    ty.shape = part.whole.clone();
+                }
+                (of_type(b, format!("y{i}"), &ty, true), Arg::Output(i))
             }
             Array::WorkspaceIn(i, dtype) => {
                 (b.global(format!("w{i}"), dtype, false), Arg::Workspace(i))

@@ -370,7 +370,15 @@ impl Emitter<'_> {
         mask: &Mask,
     ) -> Result<(), CodegenError> {
         let shape = &self.site.output_type(output).shape;
-        let offset = self.space.linearize(index, shape);
+        let offset = match self.site.region.parts.get(&output) {
+            None => self.space.linearize(index, shape),
+            Some(part) => {
+                let mut place = index.to_vec();
+                place[part.axis] =
+                    self.space.add(&place[part.axis], &Index::size(part.start.clone()));
+                self.space.linearize(&place, &part.whole)
+            }
+        };
         let node = self.site.body.outputs()[output].value;
         let is_contraction = matches!(self.site.structure, Structure::Contraction(_));
         // Some positions of a contraction give an index beyond the result's end.

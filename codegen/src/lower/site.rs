@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fornax_ir::op::{OpClass, OpCtx};
-use fornax_ir::plan::{Region, Rejection, Rows, Structure, structure};
+use fornax_ir::plan::{Region, Rejection, Rows, Structure, read_box, structure};
 use fornax_ir::{Dim, DimRange, Graph, NodeId, ScalarExpr, SourceMap, Symbol, Type};
 
 use super::CodegenError;
@@ -130,7 +130,12 @@ impl<'a> Site<'a> {
     pub fn bytes(&self) -> Dim {
         let used = self.live();
         let inputs = self.body.inputs().iter().filter(|id| used.contains(id));
-        let read: Dim = inputs.map(|&id| self.body.ty(id).bytes()).sum();
+        let read: Dim = inputs
+            .map(|&id| {
+                let elements: Dim = read_box(self.body, id, self.dims).into_iter().product();
+                elements * Dim::from(self.body.ty(id).dtype.size())
+            })
+            .sum();
         read + self.output_bytes()
     }
 

@@ -24,13 +24,14 @@ const LN_2_LOW: f64 = 1.9082149292705877e-10;
 const FRACTION_BITS: i64 = 52;
 const BIAS: i64 = 1023;
 
-/// `2^n` for a whole number `n` in -1022..=1023.
-fn power_of_two<M: FloatOps>(m: &M, n: M::Int) -> M::Float {
-    m.float_of_bits(m.shl(m.int_add(n, m.int(BIAS)), m.int(FRACTION_BITS)))
+/// `2^n` for a whole number `n` in -1022..=1023; the bias is added as `single::power_of_two` does.
+fn power_of_two<M: FloatOps>(m: &M, n: M::Float) -> M::Float {
+    let exponent = m.to_int(m.add(n, m.float(BIAS as f64)));
+    m.float_of_bits(m.shl(exponent, m.int(FRACTION_BITS)))
 }
 
 /// `n` and `e^r - 1` with `x = n ln 2 + r`; `x` is kept within bounds beyond which the result is known.
-fn exp_parts<M: FloatOps>(m: &M, x: M::Float) -> (M::Int, M::Float) {
+fn exp_parts<M: FloatOps>(m: &M, x: M::Float) -> (M::Float, M::Float) {
     let (low, high) = (m.float(-746.0), m.float(712.0));
     let x = m.select(m.lt(x, low), low, x);
     let x = m.select(m.lt(high, x), high, x);
@@ -38,16 +39,18 @@ fn exp_parts<M: FloatOps>(m: &M, x: M::Float) -> (M::Int, M::Float) {
     let r = m.fma(n, m.float(-LN_2_HIGH), x);
     let r = m.fma(n, m.float(-LN_2_LOW), r);
     let p = m.fma(polynomial(m, r, &EXP), m.mul(r, r), r);
-    (m.to_int(n), p)
+    (n, p)
 }
 
 /// `e^x * 2^extra` for a small whole number `extra`.
 fn exp_scaled<M: FloatOps>(m: &M, x: M::Float, extra: i64) -> M::Float {
     let (n, p) = exp_parts(m, x);
-    let n = m.int_add(n, m.int(extra));
-    let half = m.int_sub(m.shr(m.int_add(n, m.int(4096)), m.int(1)), m.int(2048));
-    let value = m.mul(m.add(p, m.float(1.0)), power_of_two(m, half));
-    m.mul(value, power_of_two(m, m.int_sub(n, half)))
+    // The exponents of two factors with their biases, which as a sum is not negative.
+    let both = m.to_int(m.add(n, m.float((2 * BIAS + extra) as f64)));
+    let first = m.shr(both, m.int(1));
+    let second = m.int_sub(both, first);
+    let power = |exponent| m.float_of_bits(m.shl(exponent, m.int(FRACTION_BITS)));
+    m.mul(m.mul(m.add(p, m.float(1.0)), power(first)), power(second))
 }
 
 /// `e^x`
@@ -60,9 +63,9 @@ pub(crate) fn expm1<M: FloatOps>(m: &M, x: M::Float) -> M::Float {
     let (low, high) = (m.float(-60.0), m.float(710.0));
     let bounded = m.select(m.lt(x, low), low, x);
     let (n, p) = exp_parts(m, m.select(m.lt(high, bounded), high, bounded));
-    let half = power_of_two(m, m.int_sub(n, m.int(1)));
+    let half = power_of_two(m, m.sub(n, m.float(1.0)));
     let sum = m.fma(p, half, m.sub(half, m.float(0.5)));
-    let result = m.select(m.int_eq(n, m.int(0)), p, m.add(sum, sum));
+    let result = m.select(m.eq(n, m.float(0.0)), p, m.add(sum, sum));
     // The sign of zero.
     m.select(m.eq(x, m.float(0.0)), x, result)
 }

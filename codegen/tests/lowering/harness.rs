@@ -102,6 +102,7 @@ impl Case<'_> {
         let region = Region {
             name: "r0".to_owned(),
             phase: Phase::Run,
+            parts: BTreeMap::new(),
             operands: (0..body.inputs().len()).map(ValueRef::Input).collect(),
             body,
             precision,
@@ -165,6 +166,7 @@ impl Case<'_> {
         let region = Region {
             name: "r0".to_owned(),
             phase: Phase::Run,
+            parts: BTreeMap::new(),
             operands: (0..body.graph.inputs().len()).map(ValueRef::Input).collect(),
             body: body.graph,
             precision,

@@ -17,6 +17,7 @@ fn refused(schedule: Schedule, build: impl FnOnce(&mut Graph, NodeId)) -> String
     let region = Region {
         name: "r7".to_owned(),
         phase: Phase::Run,
+        parts: BTreeMap::new(),
         body,
         operands,
         precision: Precision::Ieee,

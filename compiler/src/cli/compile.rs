@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
 use fornax_bundle::Dim;
-use fornax_compiler::{CompileOptions, Compiled, Error, Stage, compile, parse_dims, parse_shapes};
+use fornax_compiler::{
+    CompileOptions, Compiled, Error, Outcome, Stage, compile, parse_dims, parse_shapes,
+};
 use serde::Serialize;
 
 use super::progress::Progress;
@@ -29,6 +31,13 @@ pub(crate) struct Args {
     /// Rewrites allowed: bitwise (same bits), real (equal over the real numbers) or approx
     #[arg(long, default_value = "real")]
     rewrites: String,
+    /// Compute two nodes of the model together, whatever it costs; an error when that cannot be
+    /// (repeatable)
+    #[arg(long, value_name = "A+B")]
+    pin: Vec<String>,
+    /// Store what passes from one node of the model to another (repeatable)
+    #[arg(long, value_name = "A->B")]
+    forbid: Vec<String>,
     /// Give a symbolic dimension a size, as in batch=8 (repeatable)
     #[arg(long, value_name = "NAME=SIZE")]
     dim: Vec<String>,
@@ -65,6 +74,7 @@ struct Report {
     regions: usize,
     kernels: usize,
     rewriting: Rewriting,
+    fusion: Fusion,
     scratch_bytes: Dim,
     prepared_bytes: Dim,
     targets: Vec<String>,
@@ -83,6 +93,21 @@ struct Rewriting {
     e_nodes: usize,
     e_classes: usize,
     phases: Vec<PhaseReport>,
+    /// Estimated before and after, in microseconds.
+    cost_before_us: f64,
+    cost_after_us: f64,
+    seconds: f64,
+}
+
+/// What fusion did with the first grouping.
+#[derive(Debug, Serialize)]
+struct Fusion {
+    /// Pairs of regions that could have become one.
+    considered: usize,
+    /// Those that did.
+    chosen: usize,
+    /// Those that a fact forbids.
+    rejected: usize,
     /// Estimated before and after, in microseconds.
     cost_before_us: f64,
     cost_after_us: f64,
@@ -118,6 +143,7 @@ pub(crate) fn run(args: Args) -> Result<Verdict, Error> {
     } else if emit.is_none() {
         if args.report {
             print_rewriting(&report.rewriting);
+            print_fusion(&report.fusion);
         }
         println!(
             "{}: {} ops in {} kernels ({} regions), {:.2} s",
@@ -159,6 +185,32 @@ fn rewriting(compiled: &Compiled, rewrites: &str) -> Rewriting {
     }
 }
 
+fn fusion(compiled: &Compiled) -> Fusion {
+    let fused = &compiled.fused;
+    let count = |is: fn(&Outcome) -> bool| {
+        fused.considered.iter().filter(|considered| is(&considered.outcome)).count()
+    };
+    Fusion {
+        considered: fused.considered.len(),
+        chosen: count(|outcome| matches!(outcome, Outcome::Chosen { .. })),
+        rejected: count(|outcome| matches!(outcome, Outcome::Rejected(_))),
+        cost_before_us: fused.cost_before / 1e3,
+        cost_after_us: fused.cost_after / 1e3,
+        seconds: compiled.fuse_seconds,
+    }
+}
+
+fn print_fusion(report: &Fusion) {
+    println!(
+        "fusion: {} pairs of regions looked at, {} joined, {} cannot be, {:.2} s",
+        report.considered, report.chosen, report.rejected, report.seconds
+    );
+    println!(
+        "  estimated {:.1} us before, {:.1} us after",
+        report.cost_before_us, report.cost_after_us
+    );
+}
+
 fn print_rewriting(report: &Rewriting) {
     println!(
         "rewriting ({}): {} e-nodes in {} e-classes, {:.2} s",
@@ -196,6 +248,15 @@ fn options(args: &Args) -> Result<CompileOptions, Error> {
         ..CompileOptions::default()
     };
     options.verify |= args.verify;
+    let pairs = |option: &str, texts: &[String], sign: &str| {
+        let pair = |text: &String| match text.split_once(sign) {
+            Some((a, b)) if !a.is_empty() && !b.is_empty() => Ok((a.to_owned(), b.to_owned())),
+            _ => Err(option_error(option, format!("`{text}` is not two nodes, as A{sign}B"))),
+        };
+        texts.iter().map(pair).collect::<Result<Vec<_>, _>>()
+    };
+    options.steering.pins = pairs("--pin", &args.pin, "+")?;
+    options.steering.forbids = pairs("--forbid", &args.forbid, "->")?;
     if args.sass != "never" {
         let reason = format!("`{}` is not supported yet; use never", args.sass);
         return Err(option_error("--sass", reason));
@@ -227,6 +288,7 @@ fn report(args: &Args, compiled: &Compiled, seconds: f64) -> Report {
         regions: plan.regions.len(),
         kernels: plan.kernels.len(),
         rewriting: rewriting(compiled, &args.rewrites),
+        fusion: fusion(compiled),
         scratch_bytes: plan.scratch_bytes.clone(),
         prepared_bytes: plan.prepared_bytes.clone(),
         targets: args.target.clone(),

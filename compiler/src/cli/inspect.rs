@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
 use fornax_bundle::Bundle;
-use fornax_compiler::{Error, InspectParts, inspect};
+use fornax_compiler::{Error, InspectParts, inspect, report};
 
 use super::{Verdict, print_json};
 
@@ -22,6 +22,9 @@ pub(crate) struct Args {
     /// Show buffers and where they lie
     #[arg(long)]
     memory: bool,
+    /// Write a page that shows all of it: the graph with its regions, kernels, costs, rules and memory
+    #[arg(long, value_name = "FILE.html")]
+    html: Option<PathBuf>,
     /// Print the manifest as JSON
     #[arg(long)]
     json: bool,
@@ -29,6 +32,12 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> Result<Verdict, Error> {
     let bundle = Bundle::open(&args.bundle)?;
+    if let Some(path) = &args.html {
+        let written = std::fs::write(path, report(&bundle)?);
+        written.map_err(|error| Error::File { path: path.clone(), reason: error.to_string() })?;
+        println!("{}", path.display());
+        return Ok(Verdict::Good);
+    }
     if args.json {
         print_json(bundle.manifest());
         return Ok(Verdict::Good);

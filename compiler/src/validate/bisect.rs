@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use fornax_bundle::Tensor;
+use fornax_bundle::{Dim, Tensor};
 use fornax_ir::plan::{Plan, Region};
 use fornax_runtime::compare::Arithmetic;
 use fornax_runtime::{Launched, Observer};
@@ -71,8 +71,20 @@ impl Observer for Bisector<'_> {
         }
         let Some(operands) = self.operands.remove(&region) else { return Ok(()) };
         let writes = &launch.bundle().plan().regions[region].writes;
-        let actual: Vec<Tensor> =
-            writes.iter().map(|&buffer| launch.read(buffer)).collect::<Result<_, _>>()?;
+        let parts = &self.plan.regions[region].parts;
+        let read = |(output, &buffer): (usize, &usize)| match parts.get(&output) {
+            None => launch.read(buffer),
+            Some(part) => {
+                let body = &self.plan.regions[region].body;
+                let size = &body.ty(body.outputs()[output].value).shape[part.axis];
+                let number = |dim: &Dim| {
+                    dim.eval(launch.dims()).expect("invariant: a run knows all sizes") as usize
+                };
+                let (start, size) = (number(&part.start), number(size));
+                Ok(part_of(&launch.read(buffer)?, part.axis, start, size))
+            }
+        };
+        let actual: Vec<Tensor> = writes.iter().enumerate().map(read).collect::<Result<_, _>>()?;
         match judge_region(&self.plan.regions[region], &operands, &actual) {
             Ok(outputs) if outputs.iter().all(|output| output.passed) => {}
             Ok(outputs) => self.found = Some(self.bisection(region, outputs)),
@@ -92,6 +104,25 @@ impl Bisector<'_> {
         let nodes = self.plan.sources.names(&locs).iter().map(|name| name.to_string()).collect();
         Bisection { region: region.name.clone(), nodes, outputs }
     }
+}
+
+/// The elements of an output in the shared array that it is a part of: `start` and `size` along the
+/// part's axis.
+fn part_of(whole: &Tensor, axis: usize, start: usize, size: usize) -> Tensor {
+    let sizes = whole.shape();
+    let inner = sizes[axis + 1..].iter().product::<usize>() * whole.dtype().size();
+    let outer: usize = sizes[..axis].iter().product();
+    let block = sizes[axis] * inner;
+    let bytes: Vec<u8> = (0..outer)
+        .flat_map(|at| {
+            let first = at * block + start * inner;
+            whole.bytes()[first..first + size * inner].iter().copied()
+        })
+        .collect();
+    let mut sizes = sizes.to_vec();
+    sizes[axis] = size;
+    Tensor::new(whole.dtype(), sizes, bytes)
+        .expect("invariant: the bytes are of that many elements")
 }
 
 fn judge_region(

@@ -230,7 +230,7 @@ impl<'a> Parser<'a> {
     }
 
     /// `[8,N,2*N + 1]`
-    fn sizes(&mut self) -> Parse<Vec<Dim>> {
+    pub fn sizes(&mut self) -> Parse<Vec<Dim>> {
         let start = self.start;
         let mut dims: Vec<Dim> = Vec::new();
         if !self.at("[") {

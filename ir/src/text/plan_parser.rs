@@ -7,8 +7,8 @@ use fornax_bundle::Precision;
 use super::TextError;
 use super::lexer::{Token, ValueName};
 use super::parser::{Failed, Parse, Parser};
-use crate::plan::{Phase, Plan, PlanOutput, Region, Schedule, Value, ValueRef};
-use crate::{Diagnostic, SourceMap, Type};
+use crate::plan::{Part, Phase, Plan, PlanOutput, Region, Schedule, Value, ValueRef};
+use crate::{Diagnostic, Dim, SourceMap, Type};
 
 /// Reads a text that holds one plan.
 pub(super) fn plan(text: &str) -> Result<Plan, Vec<TextError>> {
@@ -44,6 +44,7 @@ impl Parser<'_> {
             inputs: Vec::new(),
             weights: Vec::new(),
             constants: BTreeMap::new(),
+            shared: Vec::new(),
             regions: Vec::new(),
             outputs: Vec::new(),
         };
@@ -58,6 +59,9 @@ impl Parser<'_> {
         self.expect("{")?;
         while self.at_word("weight") {
             self.weight(&mut plan, &mut names)?;
+        }
+        while self.at_word("shared") {
+            self.shared(&mut plan, &mut names)?;
         }
         while matches!(self.token, Token::Value(_)) && !self.is_full() {
             self.region(&mut plan, &mut names)?;
@@ -100,6 +104,50 @@ impl Parser<'_> {
         Ok(())
     }
 
+    /// `shared %c0: f32[4,64]`
+    fn shared(&mut self, plan: &mut Plan, names: &mut Names) -> Parse<()> {
+        self.expect_word("shared")?;
+        let start = self.start;
+        let name = self.proper_name()?;
+        self.expect(":")?;
+        let ty = self.ty()?;
+        self.declare(&mut names.values, &name, ValueRef::Shared(plan.shared.len()), start);
+        plan.shared.push(Value { name, ty });
+        Ok(())
+    }
+
+    /// `part 0 of %c0 axis 1 start [32]`
+    fn part(&mut self, plan: &Plan, names: &Names) -> Parse<(usize, Part)> {
+        self.expect_word("part")?;
+        let output = self.small_number()?;
+        self.expect_word("of")?;
+        let start = self.start;
+        let ValueRef::Shared(shared) = self.reference(plan, names)? else {
+            return self.fail(start, "text-name", "parts lie in shared arrays".to_owned());
+        };
+        self.expect_word("axis")?;
+        let axis = self.small_number()?;
+        self.expect_word("start")?;
+        let place = self.start;
+        let Ok([start]) = <[Dim; 1]>::try_from(self.sizes()?) else {
+            return self.fail(
+                place,
+                "text-syntax",
+                "a part has one start, such as `[32]`".to_owned(),
+            );
+        };
+        let whole = plan.shared[shared].ty.shape.clone();
+        Ok((output, Part { shared, axis, start, whole }))
+    }
+
+    /// A number of an output or an axis.
+    fn small_number(&mut self) -> Parse<usize> {
+        let start = self.start;
+        let number = self.integer()?;
+        usize::try_from(number)
+            .or_else(|_| self.fail(start, "text-syntax", format!("{number} is negative")))
+    }
+
     /// `%r0 = region(%x, %w) phase run precision tf32 schedule tile(...) graph ...`
     fn region(&mut self, plan: &mut Plan, names: &mut Names) -> Parse<()> {
         let start = self.start;
@@ -115,6 +163,11 @@ impl Parser<'_> {
         } else {
             return self.unexpected("`prepare` or `run`");
         };
+        let mut parts = BTreeMap::new();
+        while self.at_word("part") {
+            let (output, part) = self.part(plan, names)?;
+            parts.insert(output, part);
+        }
         let precision = if self.eat_word("precision") {
             let start = self.start;
             let name = self.word("a precision")?;
@@ -126,7 +179,7 @@ impl Parser<'_> {
         let schedule = self.schedule()?;
         let body = self.graph()?.graph;
         self.declare(&mut names.regions, &name, plan.regions.len(), start);
-        plan.regions.push(Region { name, phase, body, operands, precision, schedule });
+        plan.regions.push(Region { name, phase, body, operands, parts, precision, schedule });
         Ok(())
     }
 

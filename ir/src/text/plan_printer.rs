@@ -42,6 +42,9 @@ impl Printer {
             }
             self.out.push('\n');
         }
+        for shared in &plan.shared {
+            put!(self, "  shared {}: {}\n", value(&shared.name), shared.ty);
+        }
         for region in &plan.regions {
             put!(self, "  {} = region(", value(&region.name));
             for (position, &operand) in region.operands.iter().enumerate() {
@@ -52,6 +55,15 @@ impl Printer {
                 Phase::Run => "run",
             };
             put!(self, ")\n    phase {phase}\n");
+            for (output, part) in &region.parts {
+                let shared = reference(plan, ValueRef::Shared(part.shared));
+                put!(
+                    self,
+                    "    part {output} of {shared} axis {} start [{}]\n",
+                    part.axis,
+                    part.start
+                );
+            }
             if region.precision != Precision::Ieee {
                 put!(self, "    precision {}\n", region.precision);
             }
@@ -75,6 +87,7 @@ fn reference(plan: &Plan, of: ValueRef) -> String {
     let name = match of {
         ValueRef::Input(index) => plan.inputs.get(index).map(|input| &input.name),
         ValueRef::Weight(index) => plan.weights.get(index).map(|weight| &weight.name),
+        ValueRef::Shared(index) => plan.shared.get(index).map(|shared| &shared.name),
         ValueRef::Region { region, .. } => plan.regions.get(region).map(|region| &region.name),
     };
     match (name, of) {

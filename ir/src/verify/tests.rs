@@ -93,7 +93,7 @@ fn names_outputs_and_places_are_checked() {
     assert_eq!(
         codes(&verify(&graph)),
         [
-            ("verify-name", "two inputs or weights are named `w`"),
+            ("verify-name", "two inputs, weights or shared arrays are named `w`"),
             ("verify-loc", "a location is not in the graph's source map"),
             ("verify-name", "two outputs are named `y`"),
             ("verify-output", "the output `y` is a node that is not there"),
@@ -149,6 +149,7 @@ fn plan() -> Plan {
     let region = |name: &str, operands: Vec<ValueRef>| Region {
         name: name.into(),
         phase: Phase::Run,
+        parts: BTreeMap::new(),
         body: body.clone(),
         operands,
         precision: Precision::Ieee,
@@ -169,6 +170,7 @@ fn plan() -> Plan {
         inputs: vec![value("x", f32(&["N", "3"]))],
         weights: vec![value("w", f32(&["3", "3"]))],
         constants: BTreeMap::new(),
+        shared: Vec::new(),
         regions: vec![
             region("r0", vec![ValueRef::Input(0), ValueRef::Weight(0)]),
             region("r1", vec![first, ValueRef::Weight(0)]),

@@ -7,6 +7,7 @@ use fornax_ir::plan::{Phase, Structure, structure};
 use fornax_ir::{BinaryFn, Dim, Graph, NodeId, ScalarExpr, UnaryFn};
 
 use super::body::is_outside;
+use super::place::{Placement, place};
 use crate::schedule::is_worth_chaining;
 
 /// An inlined value may hold this many nodes; beyond, it is stored. Keeps kernels small enough to
@@ -35,10 +36,12 @@ pub(super) struct Decision {
     /// Stored nodes in order, with their phase.
     stored: Vec<(NodeId, Phase)>,
     index: BTreeSet<NodeId>,
+    /// What lies in shared arrays.
+    pub placement: Placement,
 }
 
 impl Decision {
-    /// Stored nodes of a phase, operands before users.
+    /// Stored nodes of a phase that regions compute, operands before users.
     pub(super) fn stored(&self, phase: Phase) -> Vec<NodeId> {
         self.stored.iter().filter(|(_, of)| *of == phase).map(|(id, _)| *id).collect()
     }
@@ -50,21 +53,23 @@ impl Decision {
 }
 
 /// What is known of each node while deciding.
-struct State<'g> {
-    graph: &'g Graph,
-    order: Vec<NodeId>,
+pub(super) struct State<'g> {
+    pub graph: &'g Graph,
+    pub order: Vec<NodeId>,
     users: BTreeMap<NodeId, Vec<NodeId>>,
-    outputs: BTreeSet<NodeId>,
-    prepared: BTreeSet<NodeId>,
+    pub outputs: BTreeSet<NodeId>,
+    pub prepared: BTreeSet<NodeId>,
     /// The last node of the epilogue of each anchor, and back.
     epilogue_end: BTreeMap<NodeId, NodeId>,
     /// Nodes inside an epilogue (after the anchor, up to the end), with their anchor.
     epilogue_of: BTreeMap<NodeId, NodeId>,
-    stored: BTreeSet<NodeId>,
+    pub stored: BTreeSet<NodeId>,
+    /// Nodes that are stored whatever it costs.
+    wanted: &'g BTreeSet<NodeId>,
 }
 
 /// Decides for a canonical graph.
-pub(super) fn decide(graph: &Graph) -> Decision {
+pub(super) fn decide(graph: &Graph, wanted: &BTreeSet<NodeId>) -> Decision {
     let order = graph.in_order();
     let users = order.iter().map(|&id| (id, graph.users(id))).collect();
     let outputs: BTreeSet<NodeId> = graph.outputs().iter().map(|output| output.value).collect();
@@ -78,20 +83,22 @@ pub(super) fn decide(graph: &Graph) -> Decision {
         epilogue_end: BTreeMap::new(),
         epilogue_of: BTreeMap::new(),
         stored: BTreeSet::new(),
+        wanted,
     };
     state.grow_epilogues();
     state.store();
     state.chain_reductions();
+    let placement = place(&mut state);
     let phase = |id: &NodeId| {
         if state.prepared.contains(id) { Phase::Prepare } else { Phase::Run }
     };
     let stored: Vec<(NodeId, Phase)> = state
         .order
         .iter()
-        .filter(|id| state.stored.contains(id))
+        .filter(|id| state.stored.contains(id) && !placement.aliases.contains(id))
         .map(|id| (*id, phase(id)))
         .collect();
-    Decision { stored, index: state.stored }
+    Decision { stored, index: state.stored, placement }
 }
 
 /// Nodes that depend on weights and constants alone.
@@ -129,7 +136,7 @@ impl State<'_> {
 
     /// The pointwise node that may follow `end` in its region.
     fn epilogue_step(&self, end: NodeId) -> Option<NodeId> {
-        if self.outputs.contains(&end) {
+        if self.outputs.contains(&end) || self.wanted.contains(&end) {
             return None;
         }
         let mut users = self.users[&end].clone();
@@ -172,7 +179,7 @@ impl State<'_> {
         if let Some(anchor) = self.epilogue_of.get(&id) {
             return self.epilogue_end[anchor] == id;
         }
-        if self.outputs.contains(&id) {
+        if self.outputs.contains(&id) || self.wanted.contains(&id) {
             return true;
         }
         if inlined.nodes > MAX_INLINED_NODES || inlined.values.len() > MAX_OPERANDS {
@@ -250,6 +257,7 @@ impl State<'_> {
         for &id in self.order.clone().iter().rev() {
             if !self.stored.contains(&id)
                 || self.outputs.contains(&id)
+                || self.wanted.contains(&id)
                 || is_outside(self.graph, id)
             {
                 continue;
@@ -285,8 +293,8 @@ impl State<'_> {
 
     /// Whether what is now computed for a stored value is a chain of reductions that pays.
     fn is_chain(&self, root: NodeId) -> bool {
-        let decision = Decision { stored: Vec::new(), index: self.stored.clone() };
-        let Ok((body, operands)) = super::body::extract(self.graph, &decision, root) else {
+        let is_stored = |id: NodeId| self.stored.contains(&id);
+        let Ok((body, operands)) = super::body::extract(self.graph, &is_stored, root) else {
             return false;
         };
         if body.nodes().count() > MAX_CHAIN_NODES || operands.len() > MAX_OPERANDS {

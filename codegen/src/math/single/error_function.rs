@@ -89,7 +89,7 @@ pub(crate) fn erfc<M: FloatOps>(m: &M, x: M::Float) -> M::Float {
     let (n, power) = exp_parts(m, m.neg(square), m.neg(square_low));
     // `missed / p` is what the ratio lacks; p is 1.2 within 3 %.
     let power = m.fma(missed, m.float(0.82), power);
-    let far = scale(m, m.fma(ratio, power, ratio), m.to_int(n));
+    let far = scale(m, m.fma(ratio, power, ratio), n, 0);
     let far = m.select(m.lt(x, m.float(0.0)), m.sub(two, far), far);
     m.select(m.lt(size, m.float(0.4769)), near, far)
 }

@@ -40,7 +40,7 @@ pub(super) fn exp_scaled<M: FloatOps>(m: &M, x: M::Float, extra: i64) -> M::Floa
     let (n, r) = reduce(m, clamp(m, x, -105.0, 90.0));
     let p = polynomial(m, r, &EXP);
     let p = m.add(m.fma(p, m.mul(r, r), r), m.float(1.0));
-    scale(m, p, m.int_add(m.to_int(n), m.int(extra)))
+    scale(m, p, n, extra)
 }
 
 /// `e^x`
@@ -60,7 +60,7 @@ pub(crate) fn expm1<M: FloatOps>(m: &M, x: M::Float) -> M::Float {
     let r = m.select(near, x, r);
     let p = polynomial(m, r, &EXPM1);
     let p = m.fma(p, m.mul(r, r), r);
-    let half = power_of_two(m, m.int_sub(m.to_int(n), m.int(1)));
+    let half = power_of_two(m, m.sub(n, m.float(1.0)));
     let sum = m.fma(p, half, m.sub(half, m.float(0.5)));
     let result = m.add(sum, sum);
     let result = m.select(near, p, result);

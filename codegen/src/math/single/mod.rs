@@ -24,17 +24,23 @@ const FRACTION_BITS: i64 = 23;
 const SIGN: i64 = 0x8000_0000;
 
 /// `2^n` for a whole number `n` in -126..=127.
-fn power_of_two<M: FloatOps>(m: &M, n: M::Int) -> M::Float {
-    m.float_of_bits(m.shl(m.int_add(n, m.int(BIAS)), m.int(FRACTION_BITS)))
+///
+/// The bias is added before the conversion to an integer: LLVM's straight-line strength reduction compares
+/// all integer additions of one constant with one another, for which a long epilogue would pay with the
+/// square of its length.
+fn power_of_two<M: FloatOps>(m: &M, n: M::Float) -> M::Float {
+    let exponent = m.to_int(m.add(n, m.float(BIAS as f64)));
+    m.float_of_bits(m.shl(exponent, m.int(FRACTION_BITS)))
 }
 
-/// `x * 2^n` for a whole number `n` in -252..=254, rounded once if `x` is about 1.
-fn scale<M: FloatOps>(m: &M, x: M::Float, n: M::Int) -> M::Float {
-    // Halving rounds towards minus infinity: the sign is moved out of the way of the logical shift.
-    let half = m.int_sub(m.shr(m.int_add(n, m.int(1024)), m.int(1)), m.int(512));
-    let first = power_of_two(m, half);
-    let second = power_of_two(m, m.int_sub(n, half));
-    m.mul(m.mul(x, first), second)
+/// `x * 2^(n + extra)` for whole numbers that add up to one in -252..=254, rounded once if `x` is about 1.
+fn scale<M: FloatOps>(m: &M, x: M::Float, n: M::Float, extra: i64) -> M::Float {
+    // The exponents of two factors with their biases, which as a sum is not negative.
+    let both = m.to_int(m.add(n, m.float((2 * BIAS + extra) as f64)));
+    let first = m.shr(both, m.int(1));
+    let second = m.int_sub(both, first);
+    let power = |exponent| m.float_of_bits(m.shl(exponent, m.int(FRACTION_BITS)));
+    m.mul(m.mul(x, power(first)), power(second))
 }
 
 /// `x` with the sign of `sign`, for `x` that is not negative.

@@ -80,7 +80,7 @@ pub(crate) fn pow<M: FloatOps>(m: &M, x: M::Float, y: M::Float) -> M::Float {
     let r = m.add(m.sub(high, n), low);
     let n = m.select(m.lt(n, m.float(-252.0)), m.float(-252.0), n);
     let n = m.select(m.lt(m.float(254.0), n), m.float(254.0), n);
-    let result = scale(m, polynomial(m, r, &EXP2), m.to_int(n));
+    let result = scale(m, polynomial(m, r, &EXP2), n, 0);
 
     let whole = m.eq(m.trunc(y), y);
     let half = m.mul(y, m.float(0.5));

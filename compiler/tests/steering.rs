@@ -1,0 +1,205 @@
+//! Fusion as users see and steer it: regions with several results on the emulator, `--pin` and `--forbid`,
+//! `explain --why-not`, and the page of `inspect --html`.
+
+#![cfg(feature = "llvm")]
+#![allow(clippy::unwrap_used, reason = "a failure of what is not tested here may panic")]
+#![allow(clippy::print_stdout, reason = "a test that is skipped says so")]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn fornax(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_fornax")).args(arguments).output().unwrap()
+}
+
+fn succeeds(arguments: &[&str]) -> String {
+    let output = fornax(arguments);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "fornax {}\n{text}{errors}", arguments.join(" "));
+    text
+}
+
+/// The error text of a call that must end with exit code 2.
+fn refused(arguments: &[&str]) -> String {
+    let output = fornax(arguments);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "fornax {}\n{errors}", arguments.join(" "));
+    errors
+}
+
+struct Model {
+    folder: tempfile::TempDir,
+}
+
+impl Model {
+    fn new(graph: &str) -> Model {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("model.gir"), graph).unwrap();
+        Model { folder }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+
+    fn compile(&self, bundle: &str, options: &[&str]) -> String {
+        let (model, output) = (self.path("model.gir"), self.path(bundle));
+        let mut arguments = vec!["compile", &model, "-o", &output, "--verify"];
+        arguments.extend(options);
+        succeeds(&arguments);
+        output
+    }
+
+    fn refuses(&self, options: &[&str]) -> String {
+        let (model, output) = (self.path("model.gir"), self.path("refused.fnx"));
+        let mut arguments = vec!["compile", &model, "-o", &output];
+        arguments.extend(options);
+        refused(&arguments)
+    }
+}
+
+/// The run regions that `inspect` lists.
+fn run_regions(bundle: &str) -> usize {
+    let text = succeeds(&["inspect", bundle]);
+    let first = text.split("\ntarget").nth(1).unwrap();
+    first.lines().filter(|line| line.trim_start().starts_with("run ")).count()
+}
+
+fn agrees(bundle: &str) {
+    let text = succeeds(&["validate", bundle, "--device", "emulator", "--bisect"]);
+    assert!(text.contains("valid"), "{text}");
+}
+
+/// A product whose result is needed beside its activation, a block of neighbours that read the same value,
+/// and a norm whose mean is a result too.
+const SEVERAL: &str = r#"graph @several(%x: f32[64,96], %w: f32[96,80], %z: f32[64,80]) -> (h: f32[64,80], a: f32[64,80], s: f32[64,80], m: f32[64,1], n: f32[64,80]) {
+  %0 = matmul %x, %w : f32[64,80] @"product"
+  %1 = relu %0 : f32[64,80] @"act"
+  %2 = sigmoid %z : f32[64,80] @"gate"
+  %3 = reduce_mean %z {axes = [1], keepdims = true} : f32[64,1] @"mean"
+  %4 = broadcast %3 {shape = [64,80]} : f32[64,80] @"center"
+  %5 = sub %z, %4 : f32[64,80] @"center"
+  return %0, %1, %2, %3, %5
+}
+"#;
+
+#[test]
+fn regions_have_several_results() {
+    let model = Model::new(SEVERAL);
+    let bundle = model.compile("several.fnx", &[]);
+    // The product with its activation, and what is read from `z`.
+    assert_eq!(run_regions(&bundle), 2, "{}", succeeds(&["inspect", &bundle]));
+    agrees(&bundle);
+    let text = succeeds(&["explain", &bundle, "--why-not", "product", "act"]);
+    assert!(text.contains("computed together"), "{text}");
+}
+
+#[test]
+fn forbidden_edges_are_stored() {
+    let model = Model::new(SEVERAL);
+    let bundle = model.compile("apart.fnx", &["--forbid", "product->act"]);
+    assert_eq!(run_regions(&bundle), 3);
+    agrees(&bundle);
+    let text = succeeds(&["explain", &bundle, "--why-not", "product", "act"]);
+    assert!(text.contains("--forbid product->act"), "{text}");
+    let message = model.refuses(&["--forbid", "act->product"]);
+    assert!(message.contains("`act`: its result is no operand of the other node"), "{message}");
+    let message = model.refuses(&["--forbid", "product->nothing"]);
+    assert!(message.contains("`nothing`: the model has no such node"), "{message}");
+    let message = model.refuses(&["--forbid", "product"]);
+    assert!(message.contains("`product` is not two nodes, as A->B"), "{message}");
+}
+
+#[test]
+fn pinned_nodes_are_together_or_an_error_says_why_not() {
+    let model = Model::new(SEVERAL);
+    let bundle = model.compile("pinned.fnx", &["--pin", "gate+mean"]);
+    let text = succeeds(&["explain", &bundle, "--why-not", "gate", "mean"]);
+    assert!(text.contains("computed together"), "{text}");
+    agrees(&bundle);
+    let message = model.refuses(&["--pin", "product+mean"]);
+    assert!(message.contains("cannot be one region"), "{message}");
+    let message = model.refuses(&["--pin", "product+nothing"]);
+    assert!(message.contains("`nothing`: no region of the run computes it"), "{message}");
+}
+
+/// Concatenations in place, one of them a result of the model.
+const DENSE: &str = r#"graph @dense(%x: f32[2,4,6,6], %w1: f32[8,4,3,3], %w2: f32[4,12,3,3]) -> (y: f32[2,16,6,6], z: f32[2,12,6,6]) {
+  %0 = conv %x, %w1 {strides = [1, 1], pads_begin = [1, 1], pads_end = [1, 1], dilations = [1, 1], groups = 1} : f32[2,8,6,6] @"first"
+  %1 = concat %x, %0 {axis = 1} : f32[2,12,6,6] @"join1"
+  %2 = relu %1 : f32[2,12,6,6] @"act"
+  %3 = conv %2, %w2 {strides = [1, 1], pads_begin = [1, 1], pads_end = [1, 1], dilations = [1, 1], groups = 1} : f32[2,4,6,6] @"second"
+  %4 = concat %x, %0, %3 {axis = 1} : f32[2,16,6,6] @"join2"
+  %5 = exp %1 : f32[2,12,6,6] @"other"
+  return %4, %5
+}
+"#;
+
+#[test]
+fn concatenations_are_written_in_place() {
+    let model = Model::new(DENSE);
+    let bundle = model.compile("dense.fnx", &[]);
+    agrees(&bundle);
+    let plan = succeeds(&["inspect", &bundle, "--memory"]);
+    assert!(!plan.contains("concat"), "{plan}");
+}
+
+#[test]
+fn the_report_holds_all_of_it() {
+    let model = Model::new(SEVERAL);
+    let bundle = model.compile("page.fnx", &[]);
+    let page = model.path("report.html");
+    succeeds(&["inspect", &bundle, "--html", &page]);
+    let text = std::fs::read_to_string(&page).unwrap();
+    for part in ["product", "act", "\"schedule\":", ".visible .entry", "\"memory\":"] {
+        assert!(text.contains(part), "the page lacks {part}");
+    }
+    assert!(!text.contains("http://") && !text.contains("https://"));
+}
+
+/// A browser for tests; none where there is none, unless nothing may be skipped.
+fn browser() -> Option<&'static str> {
+    let found = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
+    let found = found.into_iter().find(|path| Path::new(path).exists());
+    if found.is_none() {
+        assert!(
+            std::env::var_os("FORNAX_REQUIRE_ALL").is_none(),
+            "no browser: install the package chromium"
+        );
+        println!("SKIPPED: no browser; install the package chromium");
+    }
+    found
+}
+
+#[test]
+fn a_browser_draws_the_report_and_shows_what_is_selected() {
+    let Some(browser) = browser() else { return };
+    // As many regions as a large model has: activations that must be stored.
+    let mut graph = "graph @long(%x: f32[4,8]) -> (y: f32[4,8]) {\n".to_owned();
+    let mut options: Vec<String> = Vec::new();
+    for step in 0..60 {
+        let last = if step == 0 { "x".to_owned() } else { (step - 1).to_string() };
+        graph += &format!("  %{step} = tanh %{last} : f32[4,8] @\"step{step}\"\n");
+        if step > 0 {
+            options.extend(["--forbid".to_owned(), format!("step{}->step{step}", step - 1)]);
+        }
+    }
+    graph += "  return %59\n}\n";
+    let model = Model::new(&graph);
+    let mut options: Vec<&str> = options.iter().map(String::as_str).collect();
+    options.extend(["--target", "sm_90a"]);
+    let bundle = model.compile("long.fnx", &options);
+    let page = model.path("report.html");
+    succeeds(&["inspect", &bundle, "--html", &page]);
+    let output = Command::new(browser)
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"])
+        .args(["--virtual-time-budget=5000", "--window-size=1600,900"])
+        .arg(format!("file://{page}#r7"))
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("data-ready=\"true\""), "the script failed:\n{text}");
+    assert!(text.contains("data-regions=\"60\""));
+    assert!(text.contains("r7: pointwise") && text.contains("step7"), "r7 is not shown");
+}
