@@ -257,6 +257,26 @@ impl ScalarExpr {
         ScalarExpr::Cast(dtype, Box::new(self))
     }
 
+    /// The expression with arguments replaced.
+    ///
+    /// # Panics
+    /// When an argument is missing.
+    pub fn applied(&self, args: &[ScalarExpr]) -> ScalarExpr {
+        let applied = |x: &ScalarExpr| Box::new(x.applied(args));
+        match self {
+            ScalarExpr::Arg(index) => args[*index].clone(),
+            ScalarExpr::Const(_) => self.clone(),
+            ScalarExpr::Unary(function, x) => ScalarExpr::Unary(*function, applied(x)),
+            ScalarExpr::Binary(function, a, b) => {
+                ScalarExpr::Binary(*function, applied(a), applied(b))
+            }
+            ScalarExpr::Select(condition, then, otherwise) => {
+                ScalarExpr::Select(applied(condition), applied(then), applied(otherwise))
+            }
+            ScalarExpr::Cast(dtype, x) => ScalarExpr::Cast(*dtype, applied(x)),
+        }
+    }
+
     /// The element type of the result for given types of the arguments.
     ///
     /// # Panics

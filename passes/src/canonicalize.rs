@@ -1,7 +1,7 @@
-//! Canonicalisation: composites expanded, constants folded, duplicates merged, large constants moved
-//! to the weights.
+//! Canonicalisation: composites expanded, constants folded, duplicates merged, cells written out step by step
+//! rolled up, large constants moved to the weights.
 //!
-//! Afterwards a graph has only source, pointwise, reduce, scan, contraction, window and movement ops;
+//! Afterwards a graph has only source, pointwise, reduce, scan, contraction, window, movement and recurrent ops;
 //! its constants have one element or are the same everywhere.
 
 use std::collections::BTreeMap;
@@ -11,6 +11,7 @@ use fornax_ir::op::{OpClass, OpRef, SourceKind, expand_composites};
 use fornax_ir::{Attrs, Diagnostic, Dims, Graph, NodeId, Tensor};
 
 use crate::PassError;
+use crate::roll::roll;
 
 /// Constants up to this many elements are folded further; larger ones are computed on the device.
 const MAX_FOLDED_ELEMENTS: usize = 64;
@@ -23,6 +24,9 @@ pub fn canonicalize(graph: Graph) -> Result<Graph, PassError> {
     let mut graph = graph;
     expand_composites(&mut graph)?;
     let mut graph = rebuild(&graph)?;
+    if roll(&mut graph)? {
+        graph = rebuild(&graph)?;
+    }
     outline_constants(&mut graph)?;
     graph.remove_dead();
     Ok(graph)
@@ -94,11 +98,7 @@ fn copy(
 
 fn check_lowerable(graph: &Graph, id: NodeId) -> Result<(), PassError> {
     let node = graph.node(id);
-    let reason = match node.op.class() {
-        OpClass::Opaque(reason) => reason,
-        OpClass::Recurrent => "recurrent ops are not lowered yet",
-        _ => return Ok(()),
-    };
+    let OpClass::Opaque(reason) = node.op.class() else { return Ok(()) };
     let message = format!("`{}` cannot be compiled: {reason}", node.op);
     Err(Diagnostic::new(format!("{}.class", node.op), message).at(node.loc.clone()).into())
 }

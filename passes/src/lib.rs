@@ -9,6 +9,7 @@ mod fuse;
 pub mod memory;
 mod pack;
 pub mod regions;
+mod roll;
 pub mod rules;
 mod schedule;
 

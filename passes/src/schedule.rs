@@ -1,6 +1,7 @@
 //! A first choice of schedules: one record per region from its sizes, without search.
 
 mod contraction;
+mod recurrent;
 mod rows;
 mod window;
 
@@ -59,6 +60,7 @@ pub(crate) fn choose(
         OpClass::Reduce(form) => reduce(body, anchor, &form(&ctx).axes, dims),
         OpClass::Scan(form) => rows::scan(body, anchor, form(&ctx).axis, dims),
         OpClass::Window(form) => window::window(body, anchor, &form(&ctx), dims),
+        OpClass::Recurrent(form) => recurrent::choose(&form(&ctx), dims),
         OpClass::Contraction(form) => {
             let form = form(&ctx);
             if let Some(schedule) = window::few_channels(&form, dims) {
@@ -67,7 +69,7 @@ pub(crate) fn choose(
             let dtypes = [types[0].dtype, types[1].dtype];
             contraction::choose(&form, dtypes, precision, dims, (functions(body), false))
         }
-        _ => unreachable!("invariant: an anchor is a reduce, scan, contraction or window"),
+        _ => unreachable!("invariant: no other class is an anchor"),
     })
 }
 

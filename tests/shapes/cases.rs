@@ -265,6 +265,21 @@ pub const CASES: &[Case] = cases! {
         pool(s, t, &[&size(2), &size(1), n, &size(5)]);
     };
 
+    recurrent_steps: Contraction, &[F32, F16, F64], FILLED, |s, t, n| {
+        let x = s.input(t, &[n, &size(3), &size(5)]);
+        let layer = (t, n, &size(3), 5, 6);
+        let hidden = recurrent(s, ("lstm", 4, 2), x, layer, "bidirectional");
+        let layer = (t, n, &size(3), 12, 7);
+        let hidden = recurrent(s, ("gru", 3, 1), hidden, layer, "reverse");
+        s.output(hidden);
+    };
+    recurrent_batch: Contraction, &[F32], HEAVY, |s, t, n| {
+        let x = s.input(t, &[&size(4), n, &size(3)]);
+        let layer = (t, &size(4), n, 3, 9);
+        let hidden = recurrent(s, ("rnn", 1, 1), x, layer, "bidirectional");
+        s.output(hidden);
+    };
+
     softmax_rows: Reduce, FLOATS, LINEAR, |s, t, n| {
         let x = s.input(t, &[n, &size(7)]);
         softmax(s, x, 1);
@@ -375,6 +390,46 @@ fn scan(s: &mut Sketch, x: NodeId, axis: i64) {
         let result = s.op("cum_sum", attrs, &[x]);
         s.output(result);
     }
+}
+
+/// A layer of `hidden` units over `[steps, batch, features]` in one or two directions; gives the hidden state
+/// after each step as `[steps, batch, directions * hidden]`.
+fn recurrent(
+    s: &mut Sketch,
+    (op, gates, states): (&str, i64, usize),
+    x: NodeId,
+    (t, steps, batch, features, hidden): (DType, &Dim, &Dim, i64, i64),
+    direction: &str,
+) -> NodeId {
+    let d = Dim::constant(if direction == "bidirectional" { 2 } else { 1 });
+    let h = Dim::constant(hidden);
+    let times = |count: i64| Dim::constant(count * hidden);
+    let mut operands = vec![
+        x,
+        s.input(t, &[&d, &times(gates), &Dim::constant(features)]),
+        s.input(t, &[&d, &times(gates), &h]),
+        s.input(t, &[&d, &times(2 * gates)]),
+    ];
+    operands.extend((0..states).map(|_| s.input(t, &[&d, batch, &h])));
+    let mut attrs = attrs! { direction: direction };
+    match op {
+        "lstm" => {
+            attrs.insert("activations", "sigmoid,tanh,tanh");
+            attrs.insert("input_forget", false);
+            attrs.insert("final_cell", false);
+        }
+        "gru" => {
+            attrs.insert("activations", "sigmoid,tanh");
+            attrs.insert("linear_before_reset", true);
+        }
+        _ => {
+            attrs.insert("activations", "tanh");
+        }
+    }
+    let states = s.op(op, attrs, &operands);
+    let states = s.transpose(states, &[0, 2, 1, 3]);
+    let all = d * h;
+    s.op("reshape", attrs! { shape: vec![steps.clone(), batch.clone(), all] }, &[states])
 }
 
 fn conv(s: &mut Sketch, t: DType, x: &[&Dim], w: &[&Dim], groups: i64) {

@@ -11,6 +11,7 @@ mod fold_kernels;
 mod pointwise;
 mod product;
 mod pull;
+mod recurrent;
 mod row_groups;
 mod rows;
 mod scan;
@@ -86,7 +87,7 @@ pub enum Arg {
 ///
 /// The schedule must fit the anchor: `Pointwise` without one; `FoldThread` for reduce, window and
 /// contraction; `FoldBlock` and `FoldSplit` for reduce and contraction (they do not keep the order of
-/// elements, which windows need); `Scan` for scan; `Tile` for contraction, and `Mma` and `Wgmma` for
+/// elements, which windows need); `Scan` for scan; `Recurrent` for recurrent; `Tile` for contraction, and `Mma` and `Wgmma` for
 /// contraction that is added up in `f32` with a precision other than `ieee`.
 ///
 /// # Errors
@@ -135,6 +136,13 @@ pub fn lower(
                 unreachable!("invariant: a scan's structure has a scan")
             };
             scan::lower(&site, anchor, *form, scan::Tile { threads, rows, items })
+        }
+        (&Schedule::Recurrent { threads, blocks, batch }, &Structure::Recurrent(anchor)) => {
+            let OpClass::Recurrent(form) = site.body.node(anchor).op.class() else {
+                unreachable!("invariant: a recurrence's structure has a recurrence")
+            };
+            let form = site.with_ctx(anchor, form);
+            recurrent::lower(&site, anchor, &form, recurrent::Tile { threads, blocks, batch })
         }
         (
             &Schedule::Tile { block_m, block_n, block_k, thread_m, thread_n },

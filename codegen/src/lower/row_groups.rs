@@ -74,8 +74,8 @@ fn part(length: &Dim, blocks: u32, width: u32) -> Dim {
     length.ceil_div(&blocks).ceil_div(&width).maximum(&Dim::constant(1)) * width
 }
 
-/// The kernel that sets the counters to zero.
-fn start(site: &Site<'_>, counters: &Dim) -> Result<(Kernel, Launch), CodegenError> {
+/// The kernel that sets the counters, the region's first workspace, to zero.
+pub(super) fn start(site: &Site<'_>, counters: &Dim) -> Result<(Kernel, Launch), CodegenError> {
     let layout = Layout {
         shape: vec![START_THREADS],
         registers: Vec::new(),

@@ -6,6 +6,7 @@ mod harness;
 mod legality;
 mod mma;
 mod pointwise;
+mod recurrent;
 mod rows;
 mod scan;
 mod tile;

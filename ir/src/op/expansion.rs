@@ -32,6 +32,17 @@ impl Expansion<'_> {
         self.binary(op, x, number)
     }
 
+    /// A number of another value's type in every element of a shape.
+    pub(super) fn with_shape(
+        &mut self,
+        like: NodeId,
+        number: f64,
+        shape: impl Into<Shape>,
+    ) -> Built {
+        let number = self.graph.scalar(self.graph.ty(like).dtype, number);
+        self.broadcast(number, &shape.into())
+    }
+
     /// `condition ? a : b`, all broadcast to the condition's shape.
     pub(super) fn select(&mut self, condition: NodeId, a: NodeId, b: NodeId) -> Built {
         let shape = self.ty(condition).shape;

@@ -45,6 +45,8 @@ ops! {
     scan,
     matmul,
     einsum,
+    recurrent,
+    recurrence,
     conv,
     conv_transpose,
     pool,
@@ -57,6 +59,7 @@ ops! {
     loss,
 }
 
+mod cell;
 mod composite;
 mod contraction;
 mod domain;
@@ -139,8 +142,8 @@ pub enum OpClass {
     Movement(fn(&OpCtx<'_>) -> MovementForm),
     /// Stands for other ops; canonicalisation expands it.
     Composite(fn(&OpCtx<'_>, &mut Expansion<'_>) -> Result<NodeId, Diagnostic>),
-    /// A loop over time steps that cannot be expanded. None is declared yet.
-    Recurrent,
+    /// A loop over time steps.
+    Recurrent(fn(&OpCtx<'_>) -> RecurrentForm),
     /// Can be imported but not lowered, with the reason.
     Opaque(&'static str),
 }
@@ -315,6 +318,51 @@ impl MovementForm {
     }
 }
 
+/// What a [`OpClass::Recurrent`] op repeats: at each step, from what comes in and from the states after the
+/// step before, the states after it. All operands and the result have one float type.
+///
+/// Operand 0 comes in, `[steps, batch, directions * gates * hidden]`; operand 1 is the recurrent weight,
+/// `[directions, gates * hidden, hidden]`; then one `[directions, batch, hidden]` for each state, its
+/// initial value; then, if there are parameters, `[directions, parameters * hidden]`. The result is
+/// `[steps, batch, directions, hidden]`: state 0 after each step, at the step's place among those that came
+/// in.
+///
+/// A step has phases. In each, for some gates, the recurrent sums are taken: for gate `g` and hidden unit
+/// `j`, the sum over `k` of the weight at `g * hidden + j` and `k`, times the published value of unit `k`.
+/// State 0 is published before the first phase, before the others what the phase before gives.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct RecurrentForm {
+    /// The number of steps.
+    pub steps: Dim,
+    /// The number of sequences.
+    pub batch: Dim,
+    /// The number of hidden units.
+    pub hidden: Dim,
+    /// For each direction, whether it goes from the last step to the first.
+    pub reverse: Vec<bool>,
+    /// The number of gates.
+    pub gates: usize,
+    /// The number of states.
+    pub states: usize,
+    /// The number of parameters of each hidden unit.
+    pub parameters: usize,
+    /// The phases, in order.
+    pub phases: Vec<RecurrentPhase>,
+    /// A state whose final value follows the steps in the result, as one more step.
+    pub last: Option<usize>,
+}
+
+/// A phase of each step of a [`RecurrentForm`].
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct RecurrentPhase {
+    /// The gates whose recurrent sums are taken.
+    pub gates: std::ops::Range<usize>,
+    /// The states after the step, in the last phase; the published value in the others. Args are a hidden
+    /// unit's: what comes in for each gate, the recurrent sum of each gate (those of later phases must not be
+    /// used), the states before the step, the parameters.
+    pub results: Vec<ScalarExpr>,
+}
+
 /// Where a composite op's expansion goes.
 #[derive(Debug)]
 pub struct Expansion<'a> {
@@ -375,7 +423,11 @@ impl OpClass {
     pub fn is_anchor(&self) -> bool {
         matches!(
             self,
-            OpClass::Reduce(_) | OpClass::Scan(_) | OpClass::Contraction(_) | OpClass::Window(_)
+            OpClass::Reduce(_)
+                | OpClass::Scan(_)
+                | OpClass::Contraction(_)
+                | OpClass::Window(_)
+                | OpClass::Recurrent(_)
         )
     }
 
@@ -390,7 +442,7 @@ impl OpClass {
             OpClass::Window(_) => "window",
             OpClass::Movement(_) => "movement",
             OpClass::Composite(_) => "composite",
-            OpClass::Recurrent => "recurrent",
+            OpClass::Recurrent(_) => "recurrent",
             OpClass::Opaque(_) => "opaque",
         }
     }

@@ -142,6 +142,17 @@ schedules! {
         /// How many such groups it holds.
         items: PowerOfTwo,
     }
+    /// All steps of `batch` sequences in one direction by `blocks` blocks that wait for one another, fewer if
+    /// there are fewer hidden units: all of them must be able to run at once. A block keeps the recurrent
+    /// weights of its units as long as registers suffice.
+    Recurrent "recurrent" for ["recurrent"] => {
+        /// Threads in a block.
+        threads: PowerOfTwo,
+        /// Blocks that share the hidden units.
+        blocks: PowerOfTwo,
+        /// Sequences.
+        batch: PowerOfTwo,
+    }
     /// Each row by `blocks` blocks that wait for one another: all of them must be able to run at once.
     RowGroups "row_groups" for ["reduce", "rows"] => {
         /// Threads in a block.

@@ -28,6 +28,8 @@ pub enum Structure {
     Window(NodeId),
     /// One contraction, likewise.
     Contraction(NodeId),
+    /// One recurrence, the only result.
+    Recurrent(NodeId),
     /// Reductions over the same positions of the same rows.
     Rows(Rows),
 }
@@ -41,6 +43,7 @@ impl Structure {
             Structure::Scan(_) => "scan",
             Structure::Window(_) => "window",
             Structure::Contraction(_) => "contraction",
+            Structure::Recurrent(_) => "recurrent",
             Structure::Rows(_) => "rows",
         }
     }
@@ -52,7 +55,8 @@ impl Structure {
             Structure::Reduce(anchor)
             | Structure::Scan(anchor)
             | Structure::Window(anchor)
-            | Structure::Contraction(anchor) => Some(*anchor),
+            | Structure::Contraction(anchor)
+            | Structure::Recurrent(anchor) => Some(*anchor),
         }
     }
 }
@@ -95,6 +99,9 @@ pub enum RejectionReason {
          contraction"
     )]
     AfterAnchor,
+    /// Something is computed from a recurrence.
+    #[error("nothing may use the result of the region's recurrence, whose steps need each other's")]
+    AfterRecurrence,
     /// Several anchors, of which this is no reduction.
     #[error("a {0} cannot be computed beside another reduction, scan, window or contraction")]
     Anchors(&'static str),
@@ -154,6 +161,12 @@ pub fn structure(body: &Graph, dims: &BTreeMap<Symbol, DimRange>) -> Result<Stru
             one_shape(body, &body.ty(first.value).shape)?;
             Ok(Structure::Pointwise)
         }
+        [anchor] if matches!(body.node(anchor).op.class(), OpClass::Recurrent(_)) => {
+            match body.outputs().iter().find(|output| output.value != anchor) {
+                None => Ok(Structure::Recurrent(anchor)),
+                Some(other) => Err(Rejection::at(other.value, RejectionReason::AfterRecurrence)),
+            }
+        }
         [anchor] => {
             let simple = one_shape(body, &body.ty(anchor).shape)
                 .and_then(|()| pointwise_after(body, &order, anchor));
@@ -183,9 +196,7 @@ fn check_node(body: &Graph, id: NodeId) -> Result<(), Rejection> {
     let class = body.node(id).op.class();
     let reason = match class {
         OpClass::Source(SourceKind::Weight) => RejectionReason::Class("weight"),
-        OpClass::Composite(_) | OpClass::Recurrent | OpClass::Opaque(_) => {
-            RejectionReason::Class(class.name())
-        }
+        OpClass::Composite(_) | OpClass::Opaque(_) => RejectionReason::Class(class.name()),
         OpClass::Source(SourceKind::Constant) => {
             let value = body.node(id).attrs.tensor("value");
             let mut elements = value.bytes().chunks_exact(value.dtype().size());

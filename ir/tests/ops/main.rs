@@ -39,7 +39,7 @@ fn for_ops(is_meant: impl Fn(&OpDef) -> bool, check: impl Fn(&'static OpDef)) {
 
 /// Whether an op computes something from operands and can be lowered.
 fn is_computing(def: &OpDef) -> bool {
-    !matches!(def.class, OpClass::Source(_) | OpClass::Recurrent | OpClass::Opaque(_))
+    !matches!(def.class, OpClass::Source(_) | OpClass::Opaque(_))
 }
 
 /// Calls `check` with cases that inference accepts.

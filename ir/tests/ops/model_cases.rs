@@ -50,7 +50,70 @@ pub const CASES: &[(&str, Generate)] = &[
     ("dequantize_linear", dequantize),
     ("one_hot", one_hot),
     ("nll_loss", nll_loss),
+    ("lstm", |draw| recurrent(draw, Cell::LSTM, true)),
+    ("gru", |draw| recurrent(draw, Cell::GRU, true)),
+    ("rnn", |draw| recurrent(draw, Cell::RNN, true)),
+    ("lstm_recurrence", |draw| recurrent(draw, Cell::LSTM, false)),
+    ("gru_recurrence", |draw| recurrent(draw, Cell::GRU, false)),
+    ("rnn_recurrence", |draw| recurrent(draw, Cell::RNN, false)),
 ];
+
+/// What tells recurrent layers apart.
+struct Cell {
+    gates: i64,
+    states: usize,
+    activations: usize,
+}
+
+impl Cell {
+    const LSTM: Cell = Cell { gates: 4, states: 2, activations: 3 };
+    const GRU: Cell = Cell { gates: 3, states: 1, activations: 2 };
+    const RNN: Cell = Cell { gates: 1, states: 1, activations: 1 };
+}
+
+/// A recurrent layer, with the products of its input or without.
+fn recurrent(draw: &mut Draw, cell: Cell, with_input: bool) -> Case {
+    let dtype = if with_input { draw.pick(&FLOATS) } else { draw.pick(&[DType::F32, DType::F64]) };
+    let [steps, batch, input, hidden] = [(); 4].map(|()| draw.size());
+    let direction = draw.pick(&["forward", "reverse", "bidirectional"]);
+    let directions = Dim::constant(if direction == "bidirectional" { 2 } else { 1 });
+    let times = |count: i64| &hidden * &Dim::constant(count);
+    let names = (0..cell.activations).map(|_| draw.pick(&["sigmoid", "tanh", "softsign"]));
+    let names: Vec<&str> = names.collect();
+    let mut attrs = attrs! { direction: direction, activations: names.join(",").as_str() };
+    let mut shapes = Vec::new();
+    if with_input {
+        shapes.push(vec![steps, batch.clone(), input.clone()]);
+        shapes.push(vec![directions.clone(), times(cell.gates), input]);
+    } else {
+        shapes.push(vec![steps, batch.clone(), &directions * &times(cell.gates)]);
+    }
+    shapes.push(vec![directions.clone(), times(cell.gates), hidden.clone()]);
+    if with_input {
+        shapes.push(vec![directions.clone(), times(2 * cell.gates)]);
+    }
+    let state = vec![directions.clone(), batch, hidden.clone()];
+    shapes.extend(vec![state; cell.states]);
+    match cell.gates {
+        4 => {
+            attrs.insert("input_forget", draw.flag());
+            attrs.insert("final_cell", draw.flag());
+            if draw.flag() {
+                shapes.push(vec![directions, times(3)]);
+            }
+        }
+        3 => {
+            let after = draw.flag();
+            attrs.insert("linear_before_reset", after);
+            if after && !with_input {
+                shapes.push(vec![directions, hidden.clone()]);
+            }
+        }
+        _ => {}
+    }
+    let types = shapes.into_iter().map(|shape| Type::new(dtype, shape)).collect();
+    Case { attrs, types }
+}
 
 fn with(mut case: Case, name: &'static str, value: impl Into<AttrValue>) -> Case {
     case.attrs.insert(name, value);

@@ -285,6 +285,16 @@ impl<'m> Call<'_, 'm> {
         })
     }
 
+    pub(super) fn text_list(&self, name: &'static str) -> Result<Option<Vec<String>>> {
+        let Some(attribute) = self.attribute(name, AttributeType::Strings)? else {
+            return Ok(None);
+        };
+        let text = |bytes: &bytes::Bytes| String::from_utf8(bytes.to_vec());
+        attribute.strings.iter().map(text).collect::<std::result::Result<_, _>>().map(Some).map_err(
+            |_| self.fault("onnx-attribute", format!("attribute `{name}` is not UTF-8 text")),
+        )
+    }
+
     pub(super) fn text_or<'t>(&self, name: &'static str, default: &'t str) -> Result<&'t str>
     where
         'm: 't,

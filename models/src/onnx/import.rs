@@ -68,6 +68,7 @@ fn import_model(
         symbols: Symbols::default(),
         scopes: vec![BTreeMap::new()],
         used: BTreeSet::new(),
+        after_recurrent: BTreeSet::new(),
         literals: BTreeSet::new(),
         faults: Vec::new(),
         dropped: 0,
@@ -98,6 +99,9 @@ pub(super) struct Importer<'m> {
     scopes: Vec<BTreeMap<&'m str, Option<Value>>>,
     /// Names that some node or output uses.
     used: BTreeSet<&'m str>,
+    /// Names of values computed from recurrent layers. torch.onnx (2.11) declares results of these with wrong
+    /// ranks, and with them what follows.
+    after_recurrent: BTreeSet<&'m str>,
     /// Names of the weights of the graph.
     literals: BTreeSet<String>,
     faults: Vec<Diagnostic>,
@@ -402,6 +406,10 @@ impl<'m> Importer<'m> {
     ) {
         let loc = self.locate(node, index);
         let outputs = self.node_outputs(node, loc);
+        let is_after = |name: &String| self.after_recurrent.contains(name.as_str());
+        if RECURRENT.contains(&node.op_type.as_str()) || node.input.iter().any(is_after) {
+            self.after_recurrent.extend(node.output.iter().map(String::as_str));
+        }
         for (position, name) in node.output.iter().enumerate().filter(|(_, name)| !name.is_empty())
         {
             let value = outputs.as_ref().and_then(|values| values.get(position)).cloned();
@@ -464,7 +472,8 @@ impl<'m> Importer<'m> {
             };
             declared.len() == actual.rank() && declared.iter().zip(actual.shape.iter()).all(fits)
         };
-        if dtype == actual.dtype && shape.as_ref().is_none_or(sizes_fit) {
+        let any_shape = self.after_recurrent.contains(info.name.as_str());
+        if dtype == actual.dtype && (any_shape || shape.as_ref().is_none_or(sizes_fit)) {
             return;
         }
         let text = |size: &Declared| match size {
@@ -494,6 +503,9 @@ impl<'m> Importer<'m> {
         outputs
     }
 }
+
+/// Operators whose declared results are not relied on, see [`Importer::after_recurrent`].
+const RECURRENT: [&str; 3] = ["GRU", "LSTM", "RNN"];
 
 /// How a node is named in messages and in the graph.
 pub(super) fn source_node(node: &NodeProto, index: usize, opset: Option<i64>) -> SourceNode {

@@ -6,8 +6,8 @@ use super::call::{Call, Result, Value};
 use super::fold;
 use super::known::{Binary, Known, Unary};
 use super::ops::{
-    contraction, create, flow, index, loss, movement, norm, pad, pointwise, pool, quantize, reduce,
-    reshape, resize, window,
+    contraction, create, flow, index, loss, movement, norm, pad, pointwise, pool, quantize,
+    recurrent, reduce, reshape, resize, window,
 };
 
 /// How a node becomes a part of the graph.
@@ -96,6 +96,7 @@ const TABLE: &[Row] = table! {
     "EyeLike", 9, One(create::eye_like);
     "Flatten", 1, One(|c| reshape::reshape(c, reshape::flatten_shape)), fold |c| fold::reshape(c, reshape::flatten_shape);
     "Floor", 6, One(|c| pointwise::unary(c, "floor")), fold |c| fold::unary(c, Unary::Floor);
+    "GRU", 7, Many(recurrent::gru);
     "Gather", 1, One(index::gather), fold fold::gather;
     "GatherElements", 11, One(index::gather_elements);
     "GatherND", 11, One(index::gather_nd);
@@ -116,6 +117,7 @@ const TABLE: &[Row] = table! {
     "IsInf", 10, One(pointwise::is_inf);
     "IsNaN", 9, One(|c| pointwise::unary(c, "is_nan"));
     "LRN", 1, One(norm::lrn);
+    "LSTM", 7, Many(recurrent::lstm);
     "LayerNormalization", 17, Many(norm::layer_norm);
     "LeakyRelu", 6, One(|c| pointwise::with_alpha(c, "leaky_relu", 0.01));
     "Less", 7, One(|c| pointwise::binary(c, "lt")), fold |c| fold::binary(c, Binary::Less);
@@ -143,6 +145,7 @@ const TABLE: &[Row] = table! {
     "Pow", 7, One(pointwise::pow);
     "QuantizeLinear", 10, One(quantize::quantize);
     "RMSNormalization", 23, One(norm::rms_norm);
+    "RNN", 7, Many(recurrent::rnn);
     "Range", 11, One(create::range), fold fold::range;
     "Reciprocal", 6, One(|c| pointwise::unary(c, "reciprocal"));
     "ReduceL1", 1, One(|c| reduce::reduce(c, "reduce_l1"));

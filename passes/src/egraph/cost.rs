@@ -74,10 +74,9 @@ impl Roofline {
         let elements = of.size(&ty.shape.elements());
         let anchored = |work: f64| self.launch + ((read + written) / self.bytes).max(work);
         match node.op().class() {
-            OpClass::Source(_)
-            | OpClass::Recurrent
-            | OpClass::Opaque(_)
-            | OpClass::Composite(_) => 0.0,
+            OpClass::Source(_) | OpClass::Opaque(_) | OpClass::Composite(_) => 0.0,
+            // No rule has another form of it to offer.
+            OpClass::Recurrent(form) => anchored(of.size(&form(ctx).steps) * self.launch),
             OpClass::Pointwise(body) => {
                 let work = elements * weight(&body(ctx)) / self.functions;
                 work + written / self.bytes * INLINED_SHARE

@@ -124,8 +124,12 @@ impl State<'_> {
             if !self.graph.node(anchor).op.class().is_anchor() {
                 continue;
             }
+            let longest = match self.graph.node(anchor).op.class() {
+                OpClass::Recurrent(_) => 0,
+                _ => MAX_EPILOGUE_NODES,
+            };
             let mut end = anchor;
-            for _ in 0..MAX_EPILOGUE_NODES {
+            for _ in 0..longest {
                 let Some(next) = self.epilogue_step(end) else { break };
                 self.epilogue_of.insert(next, anchor);
                 end = next;
@@ -195,31 +199,56 @@ impl State<'_> {
     }
 
     /// Whether a weights-only node is where the prepare program hands over: it is computed from weights
-    /// (or rearranges them) and some user needs it at each run. What only repeats or views a weight is
-    /// read through instead.
+    /// (or rearranges them, or puts several together) and some user needs it at each run. What only repeats
+    /// or views a weight is read through instead.
     fn is_prepare_boundary(&self, id: NodeId) -> bool {
-        let handed_over = self.users[&id].iter().any(|user| !self.prepared.contains(user));
-        let is_movement = matches!(self.graph.node(id).op.class(), OpClass::Movement(_));
-        if is_movement {
-            return handed_over && self.rearranges(id);
+        if self.is_movement(id) {
+            if self.is_handed_over(id) {
+                return self.rearranges(id);
+            }
+            if !self.chooses(id) {
+                return false;
+            }
         }
-        // A computed value is stored where its chain of movements reaches a run node.
+        // It is stored where its chain of movements reaches a run node, unless one of them is.
         let mut queue = self.users[&id].clone();
         while let Some(user) = queue.pop() {
             if !self.prepared.contains(&user) {
                 return true;
             }
-            if matches!(self.graph.node(user).op.class(), OpClass::Movement(_)) {
+            let stored = self.is_handed_over(user) && self.rearranges(user);
+            if self.is_movement(user) && !stored {
                 queue.extend(self.users[&user].iter().copied());
             }
         }
         false
     }
 
-    /// Whether a movement gives as many elements as its operand has, in another order.
+    fn is_movement(&self, id: NodeId) -> bool {
+        matches!(self.graph.node(id).op.class(), OpClass::Movement(_))
+    }
+
+    /// Whether some user of a weights-only node is needed at each run.
+    fn is_handed_over(&self, id: NodeId) -> bool {
+        self.users[&id].iter().any(|user| !self.prepared.contains(user))
+    }
+
+    /// Whether a movement chooses among several places for each element.
+    fn chooses(&self, id: NodeId) -> bool {
+        let node = self.graph.node(id);
+        let types = self.graph.operand_types(id);
+        let OpClass::Movement(form) = node.op.class() else { return false };
+        form(&OpCtx { attrs: &node.attrs, operands: &types }).cases.len() > 1
+    }
+
+    /// Whether a movement gives as many elements as its operand has, in another order, or chooses among
+    /// several places for each element.
     fn rearranges(&self, id: NodeId) -> bool {
         let node = self.graph.node(id);
         let types = self.graph.operand_types(id);
+        if self.chooses(id) {
+            return true;
+        }
         let [from] = types.as_slice() else { return false };
         let OpClass::Movement(form) = node.op.class() else { return false };
         if from.shape.elements() != node.ty.shape.elements() {

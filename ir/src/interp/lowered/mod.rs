@@ -8,18 +8,21 @@
 mod affine;
 mod fold;
 mod index;
+mod recurrent;
 mod sampled;
 mod scalar;
 
 pub use sampled::{evaluate_samples, operations, symbols};
 pub use scalar::{Number, Typed, scalar};
 
+use std::cell::OnceCell;
+
 use fornax_bundle::Dims;
 
 use super::{Array, Element, InterpError, Interpreter, Value};
 use crate::op::{
-    ContractionForm, Expansion, MovementForm, OpClass, OpCtx, OpRef, ReduceForm, ScanForm,
-    WindowForm,
+    ContractionForm, Expansion, MovementForm, OpClass, OpCtx, OpRef, RecurrentForm, ReduceForm,
+    ScanForm, WindowForm,
 };
 use crate::{Attrs, Graph, LocSet, ScalarExpr, Type, infer};
 use index::{Elements, Outcome, Positions, Space};
@@ -62,6 +65,7 @@ enum Form {
     Window(WindowForm),
     Contraction(ContractionForm),
     Movement(MovementForm),
+    Recurrent(RecurrentForm),
 }
 
 /// Gives a result's element at an index.
@@ -86,10 +90,8 @@ impl Form {
             OpClass::Window(form) => Form::Window(form(ctx)),
             OpClass::Contraction(form) => Form::Contraction(form(ctx)),
             OpClass::Movement(form) => Form::Movement(form(ctx)),
-            OpClass::Source(_)
-            | OpClass::Composite(_)
-            | OpClass::Recurrent
-            | OpClass::Opaque(_) => return None,
+            OpClass::Recurrent(form) => Form::Recurrent(form(ctx)),
+            OpClass::Source(_) | OpClass::Composite(_) | OpClass::Opaque(_) => return None,
         })
     }
 
@@ -97,6 +99,9 @@ impl Form {
     fn whole<T: Element>(&self, space: &Space<'_, T>) -> Outcome<Value<T>> {
         if let Form::Contraction(form) = self {
             return fold::Product::new(space, form)?.whole(space);
+        }
+        if let Form::Recurrent(form) = self {
+            return Ok(Value::Float(recurrent::whole(space, form)?));
         }
         let elements = self.elements(space)?;
         space.collect(Positions::new(space.shape).map(|at| elements(&at)))
@@ -122,6 +127,18 @@ impl Form {
             Form::Movement(form) => {
                 index::check_movement(form)?;
                 Box::new(move |at| index::movement(space, form, at))
+            }
+            Form::Recurrent(form) => {
+                // Each element depends on all of a sequence: all of them are computed, at the first.
+                let whole = OnceCell::new();
+                Box::new(move |at| {
+                    let position = index::flatten(at, space.shape).ok_or("an index outside")?;
+                    let value: &Outcome<Array<T>> =
+                        whole.get_or_init(|| recurrent::whole(space, form));
+                    let number =
+                        Number::Float(value.as_ref().map_err(Clone::clone)?.data[position]);
+                    Ok(Typed { dtype: space.result.dtype, number })
+                })
             }
         })
     }

@@ -38,6 +38,11 @@ pub fn operations(graph: &Graph, dims: &Dims) -> Result<u64, InterpError> {
                 let axes: Vec<crate::Dim> = form.axes.into_iter().map(|(size, _)| size).collect();
                 count(&axes)?.saturating_mul(2)
             }
+            Some(Form::Recurrent(form)) => {
+                let outer = [form.steps, form.batch, form.hidden.clone(), form.hidden];
+                let each = 2 * (form.reverse.len() * form.gates) as u64;
+                count(&outer)?.saturating_mul(each)
+            }
             Some(Form::Window(form)) => result.saturating_mul(count(&form.window)?),
             Some(Form::Reduce(_) | Form::Scan(_)) => count(&types[0].shape)?,
             Some(Form::Pointwise(_) | Form::Movement(_)) => result,
@@ -374,7 +379,7 @@ fn index_operands(form: &Form) -> BTreeSet<usize> {
         Form::Window(form) => {
             form.index.iter().for_each(|expr| index_elements(expr, &mut found));
         }
-        Form::Pointwise(_) | Form::Reduce(_) | Form::Scan(_) => {}
+        Form::Pointwise(_) | Form::Reduce(_) | Form::Scan(_) | Form::Recurrent(_) => {}
     }
     found
 }

@@ -1,14 +1,37 @@
 //! Operators that take elements by index, and triangles.
 
-use fornax_ir::{NodeId, attrs};
+use fornax_ir::{Dim, NodeId, attrs};
 
+use super::movement::take_axis;
 use crate::onnx::call::{Call, Result};
 
 /// Gather along an axis.
 pub(in crate::onnx) fn gather(call: &mut Call<'_, '_>) -> Result<NodeId> {
     let axis = call.axis(call.int_or("axis", 0)?, call.ty(0)?.rank())?;
+    if let Some(position) = only_position(call, axis)? {
+        let data = call.input(0)?;
+        let taken = take_axis(call, data, axis, position, Dim::constant(1))?;
+        let mut shape = call.graph().ty(taken).shape.to_vec();
+        shape.remove(axis);
+        return call.reshape(taken, &shape);
+    }
     let (data, indices) = (call.input(0)?, call.input(1)?);
     call.add("gather", attrs! { axis: axis as i64 }, &[data, indices])
+}
+
+/// The position that a Gather takes, where it is one known number within the axis.
+fn only_position(call: &Call<'_, '_>, axis: usize) -> Result<Option<Dim>> {
+    if call.ty(1)?.rank() > 0 {
+        return Ok(None);
+    }
+    let size = &call.ty(0)?.shape[axis];
+    let (Some(&[index]), Some(size)) =
+        (call.known(1).and_then(|known| known.ints()).as_deref(), size.as_const())
+    else {
+        return Ok(None);
+    };
+    let position = if index < 0 { index + size } else { index };
+    Ok((0..size).contains(&position).then(|| Dim::constant(position)))
 }
 
 /// GatherElements along an axis.

@@ -11,6 +11,7 @@ pub(super) mod pad;
 pub(super) mod pointwise;
 pub(super) mod pool;
 pub(super) mod quantize;
+pub(super) mod recurrent;
 pub(super) mod reduce;
 pub(super) mod reshape;
 pub(super) mod resize;
