@@ -201,3 +201,28 @@ fn mutated_files_never_panic() {
     });
     result.unwrap();
 }
+
+/// torch.onnx declares the results of recurrent layers with wrong ranks; everything else about them is
+/// checked.
+#[test]
+fn recurrent_layers_say_what_they_do_not_support() {
+    let layer = |count: usize, attributes: &[_]| {
+        let inputs = ["x", "w", "r", "", "lengths"];
+        Model::new(17)
+            .input("x", "f32[5,2,3]")
+            .input("w", "f32[1,16,3]")
+            .input("r", "f32[1,16,4]")
+            .input("lengths", "i32[2]")
+            .node_with("LSTM", &inputs[..count], &["y", "h", "c"], attributes)
+            .output_of("y", "f32[1,2,4]")
+            .output_of("c", "f32[1,2,4]")
+    };
+    let whole = layer(3, &[]).text();
+    assert!(whole.contains("y: f32[5,1,2,4], c: f32[1,2,4]"), "{whole}");
+    let lengths = layer(5, &[int("hidden_size", 4)]).error();
+    assert!(lengths.contains("sequences of different lengths"), "{lengths}");
+    let hidden = layer(3, &[int("hidden_size", 5)]).error();
+    assert!(hidden.contains("`hidden_size` is 5, but the recurrent weight has 4"), "{hidden}");
+    let direction = layer(3, &[text("direction", "sideways")]).error();
+    assert!(direction.contains("no direction"), "{direction}");
+}

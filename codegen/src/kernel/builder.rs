@@ -473,6 +473,32 @@ impl KernelBuilder {
         self.push(Instruction::Meet { memory, offset, blocks }, vec![]);
     }
 
+    /// Writes numbers with a tag: see [`Instruction::Send`].
+    pub fn send(
+        &mut self,
+        memory: Memory,
+        offset: ValueId,
+        (value, tag): (ValueId, ValueId),
+        mask: Option<ValueId>,
+    ) {
+        let value = self.formed_as(value, offset);
+        let mask = mask.map(|mask| self.formed_as(mask, offset));
+        self.push(Instruction::Send { memory, offset, value, tag, mask }, vec![]);
+    }
+
+    /// Waits for numbers with a tag: see [`Instruction::Receive`].
+    pub fn receive(
+        &mut self,
+        memory: Memory,
+        offset: ValueId,
+        tag: ValueId,
+        mask: Option<(ValueId, Scalar)>,
+    ) -> ValueId {
+        let ty = self.ty(offset).with_dtype(DType::F32);
+        let mask = mask.map(|(mask, otherwise)| (self.formed_as(mask, offset), otherwise));
+        self.push(Instruction::Receive { memory, offset, tag, mask }, vec![ty])[0]
+    }
+
     /// A loop over `from, from + step, ...` below `to` with carried values: see [`Instruction::For`].
     ///
     /// `body` gets the index and the carried values of the round, and gives the next round's, which have

@@ -56,7 +56,8 @@ pub enum Param {
         /// Element type.
         dtype: DType,
         /// Whether the kernel writes it; if so it is not read, or only what the same thread wrote, or
-        /// other blocks before they met this one ([`Instruction::Meet`]).
+        /// other blocks before they met this one ([`Instruction::Meet`]) or sent it
+        /// ([`Instruction::Send`]).
         written: bool,
         /// A power of two that divides its size in bytes, from the element's size to `BUFFER_ALIGN`.
         multiple: u32,
@@ -316,6 +317,32 @@ pub enum Instruction {
         /// How many.
         blocks: u32,
     },
+    /// Writes numbers with a tag, each number and its tag at once, so that other blocks can wait for them:
+    /// see [`Instruction::Receive`].
+    Send {
+        /// A written array of `i64`, an element for each number with its tag.
+        memory: Memory,
+        /// Offset of each element.
+        offset: ValueId,
+        /// The numbers, `f32`; of the threads that hold the same one only the first writes it.
+        value: ValueId,
+        /// The tag, a scalar `i32`.
+        tag: ValueId,
+        /// Where to write (bool, same form); everywhere without one.
+        mask: Option<ValueId>,
+    },
+    /// Waits for numbers with a tag and reads them; each thread for its own. What sends them must be able to
+    /// run, and have been sent by other blocks or before the last barrier.
+    Receive {
+        /// A written array of `i64`, as in [`Instruction::Send`].
+        memory: Memory,
+        /// Offset of each element.
+        offset: ValueId,
+        /// The tag, a scalar `i32`.
+        tag: ValueId,
+        /// Where to wait and read (bool, same form), and the number elsewhere; everywhere without one.
+        mask: Option<(ValueId, Scalar)>,
+    },
     /// A loop; runs while `index < to`. Results are the carried values after the last round. All
     /// threads of a block have the same bounds.
     For {
@@ -375,6 +402,8 @@ impl Instruction {
             Instruction::Barrier => "barrier",
             Instruction::Ticket { .. } => "ticket",
             Instruction::Meet { .. } => "meet",
+            Instruction::Send { .. } => "send",
+            Instruction::Receive { .. } => "receive",
             Instruction::For { .. } => "for",
             Instruction::If { .. } => "if",
         }

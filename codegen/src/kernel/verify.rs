@@ -187,6 +187,21 @@ impl Verifier<'_> {
                 ensure!(*blocks > 0, "a block meets at least itself");
                 self.counter(*memory, *offset)
             }
+            Instruction::Send { memory, offset, value, tag, mask } => {
+                self.results(statement, 0)?;
+                self.exchanged(*memory, *tag)?;
+                let value = self.ty(*value)?;
+                ensure!(value.dtype() == DType::F32, "{} is sent instead of f32", value.dtype());
+                self.access(value, *offset, *mask, 1)
+            }
+            Instruction::Receive { memory, offset, tag, mask } => {
+                let result = self.results(statement, 1)?[0];
+                self.exchanged(*memory, *tag)?;
+                let others = mask.map(|(_, otherwise)| otherwise.dtype());
+                let fits = [Some(result.dtype()), others].into_iter().flatten();
+                ensure!(fits.into_iter().all(|dtype| dtype == DType::F32), "the result is no f32");
+                self.access(result, *offset, mask.map(|(mask, _)| mask), 1)
+            }
             Instruction::For { .. } => self.for_loop(statement),
             Instruction::If { condition, uniform, body } => {
                 self.results(statement, 0)?;
@@ -375,6 +390,20 @@ impl Verifier<'_> {
         let fits = matches!(offset, Ty::Scalar(DType::I32 | DType::I64));
         ensure!(fits, "the offset is no scalar i32 or i64");
         self.together()
+    }
+
+    /// An array of numbers with tags, and a tag.
+    fn exchanged(&self, memory: Memory, tag: ValueId) -> Check {
+        let written = match memory {
+            Memory::Global(index) => matches!(
+                self.kernel.params.get(index as usize),
+                Some(Param::Global { dtype: DType::I64, written: true, .. })
+            ),
+            Memory::Shared(_) => false,
+        };
+        ensure!(written, "numbers are exchanged in a written array of i64");
+        ensure!(*self.ty(tag)? == Ty::Scalar(DType::I32), "the tag is no scalar i32");
+        Ok(())
     }
 
     fn together(&self) -> Check {
@@ -685,6 +714,13 @@ mod tests {
             let offset = find(k, |i| matches!(i, Instruction::Constant(_))).results[0];
             let memory = Memory::Global(0);
             let instruction = Instruction::Meet { memory, offset, blocks: 2 };
+            let last = k.body.0.len() - 1;
+            k.body.0.insert(last, Statement { results: vec![], instruction });
+        });
+        expect("a written array of i64", &|k| {
+            let offset = find(k, |i| matches!(i, Instruction::Constant(_))).results[0];
+            let (memory, value, tag, mask) = (Memory::Global(0), offset, offset, None);
+            let instruction = Instruction::Send { memory, offset, value, tag, mask };
             let last = k.body.0.len() - 1;
             k.body.0.insert(last, Statement { results: vec![], instruction });
         });

@@ -144,6 +144,13 @@ impl<'c, 'k> Emitter<'c, 'k> {
                 self.meet(*memory, *offset, *blocks);
                 Vec::new()
             }
+            Instruction::Send { memory, offset, value, tag, mask } => {
+                self.send((*memory, *offset), (*value, *tag), *mask);
+                Vec::new()
+            }
+            Instruction::Receive { memory, offset, tag, mask } => {
+                vec![self.receive((*memory, *offset), *tag, *mask)]
+            }
             other => vec![self.value(other, self.ty(statement.results[0]))?],
         };
         for (&value, registers) in statement.results.iter().zip(results) {
@@ -295,7 +302,7 @@ impl<'c, 'k> Emitter<'c, 'k> {
     }
 
     /// Whether the thread is the first of those that hold the same elements; none if all differ.
-    fn first_holder(&mut self, layout: &Layout) -> Option<IntValue<'c>> {
+    pub(super) fn first_holder(&mut self, layout: &Layout) -> Option<IntValue<'c>> {
         let mut weight = 1;
         let mut first: Option<IntValue> = None;
         for mode in &layout.threads {

@@ -94,7 +94,7 @@ impl<'c> Emitter<'c, '_> {
         self.ir.element_address(self.ir.context.i32_type().into(), array.base, offset)
     }
 
-    fn is_first(&mut self) -> IntValue<'c> {
+    pub(super) fn is_first(&mut self) -> IntValue<'c> {
         let thread = self.thread();
         self.ir.compare(IntPredicate::EQ, thread, self.ir.i32(0))
     }

@@ -3,6 +3,7 @@
 mod diagnostics;
 mod elementwise;
 mod emitter;
+mod exchange;
 mod float_ops;
 mod fold;
 mod fold_plan;

@@ -50,13 +50,11 @@ pub(super) fn lower(
     if recurrence.blocks == 1 {
         return Ok(single(kernel, launch));
     }
-    let counters = recurrence.counters();
-    let mut workspaces = vec![Workspace { dtype: DType::I32, elements: counters.clone() }];
-    if form.phases.len() > 1 {
-        let elements = recurrence.exchanged().iter().product();
-        workspaces.push(Workspace { dtype: recurrence.dtype, elements });
-    }
-    let (start, start_launch) = row_groups::start(site, &counters)?;
+    let workspaces = recurrence.workspaces();
+    // What is exchanged without tags is not looked at before it is written.
+    let zeroed = workspaces.iter().enumerate().take(if recurrence.is_tagged() { 2 } else { 1 });
+    let zeroed = zeroed.map(|(number, of)| (number, of.dtype, of.elements.clone()));
+    let (start, start_launch) = row_groups::start(site, &zeroed.collect::<Vec<_>>())?;
     launch.kernel = 1;
     Ok(LoweredRegion {
         kernels: vec![start, kernel],
@@ -176,16 +174,37 @@ impl<'s> Recurrence<'s> {
         [self.directions(), self.groups(), Dim::constant(self.blocks.into())]
     }
 
-    /// A ticket counter, and one for each time that a group's blocks meet.
-    fn counters(&self) -> Dim {
-        let meetings = self.form.steps.clone() * Dim::from(self.form.phases.len());
-        Dim::constant(1) + self.directions() * self.groups() * meetings
+    /// Whether blocks exchange numbers with tags; else they meet after each phase. A number and its tag are
+    /// accessed at once, which wider numbers than `f32` leave no room for.
+    fn is_tagged(&self) -> bool {
+        self.dtype == DType::F32
     }
 
-    /// The workspace by which a phase before the last publishes: groups, sequences, units.
-    fn exchanged(&self) -> [Dim; 3] {
+    /// A ticket counter, with one for each time that a group's blocks meet, and what they exchange.
+    fn workspaces(&self) -> Vec<Workspace> {
+        let one = Dim::constant(1);
+        let exchanged: Dim = self.exchanged().iter().product();
+        if self.is_tagged() {
+            return vec![
+                Workspace { dtype: DType::I32, elements: one },
+                Workspace { dtype: DType::I64, elements: exchanged },
+            ];
+        }
+        let meetings = self.form.steps.clone() * Dim::from(self.form.phases.len());
+        let counters = one + self.directions() * self.groups() * meetings;
+        let mut workspaces = vec![Workspace { dtype: DType::I32, elements: counters }];
+        if self.form.phases.len() > 1 {
+            workspaces.push(Workspace { dtype: self.dtype, elements: exchanged });
+        }
+        workspaces
+    }
+
+    /// The workspace by which blocks exchange what they publish: phases, even and odd steps, groups,
+    /// sequences, units.
+    fn exchanged(&self) -> [Dim; 5] {
         let [batch, hidden] = [self.batch, self.hidden].map(|size| Dim::constant(size.into()));
-        [self.directions() * self.groups(), batch, hidden]
+        let phases = Dim::from(self.form.phases.len());
+        [phases, Dim::constant(2), self.directions() * self.groups(), batch, hidden]
     }
 
     fn flops(&self) -> Dim {
@@ -194,9 +213,14 @@ impl<'s> Recurrence<'s> {
         sums * hidden
     }
 
-    /// The result's axes.
-    fn result_shape(&self, emitter: &Emitter<'_>) -> Vec<Dim> {
-        emitter.site.body.ty(self.node).shape.to_vec()
+    /// Where an element of the result lies, which may be a part of a shared array.
+    fn result_place(&self, emitter: &Emitter<'_>, mut index: Vec<Index>) -> Index {
+        let Some(part) = emitter.site.region.parts.get(&0) else {
+            return emitter.space.linearize(&index, &emitter.site.body.ty(self.node).shape);
+        };
+        let start = Index::size(part.start.clone());
+        index[part.axis] = emitter.space.add(&index[part.axis], &start);
+        emitter.space.linearize(&index, &part.whole)
     }
 
     fn zero(&self) -> Scalar {
@@ -623,8 +647,8 @@ impl<'s> Recurrence<'s> {
         value: ValueId,
     ) {
         let (unit, row, guards) = self.own(emitter, place);
-        let index = [step.clone(), row, place.direction.clone(), unit];
-        let offset = emitter.space.linearize(&index, &self.result_shape(emitter));
+        let index = vec![step.clone(), row, place.direction.clone(), unit];
+        let offset = self.result_place(emitter, index);
         let memory = emitter.array(b, Array::Output(0));
         emitter.store(b, memory, &offset, value, &guards);
     }
@@ -644,36 +668,89 @@ impl<'s> Recurrence<'s> {
             b.barrier();
             return Ok(());
         }
+        if self.is_tagged() {
+            self.exchange(emitter, b, place, (number, phase), value);
+            return Ok(());
+        }
         let is_last = phase + 1 == self.form.phases.len();
-        let exchanged = self.exchanged();
         let memory = if is_last { Array::Output(0) } else { Array::WorkspaceOut(1, self.dtype) };
         let memory = emitter.array(b, memory);
         if !is_last {
             let (unit, _, _) = self.own(emitter, place);
             let guards = self.exist(emitter, &unit, None);
-            let row = self.along(emitter, &Index::size(0i64), 1);
-            let offset = emitter.space.linearize(&[place.group.clone(), row, unit], &exchanged);
+            let offset = self.exchange_place(emitter, place, (number, phase), unit);
             emitter.store(b, memory, &offset, value, &guards);
         }
         self.meet(emitter, b, place, (number, phase));
 
         emitter.set_tile(&self.state_tile);
         let position = self.along(emitter, &Index::size(0i64), 0);
-        let base = if is_last { place.row.clone() } else { Index::size(0i64) };
-        let row = self.along(emitter, &base, 1);
+        let row = self.along(emitter, &place.row, 1);
         let (offset, guards) = if is_last {
             let guards = self.exist(emitter, &position, Some(&row));
-            let index = [step.clone(), row, place.direction.clone(), position];
-            (emitter.space.linearize(&index, &self.result_shape(emitter)), guards)
+            let index = vec![step.clone(), row, place.direction.clone(), position];
+            (self.result_place(emitter, index), guards)
         } else {
             let guards = self.exist(emitter, &position, None);
-            let index = [place.group.clone(), row, position];
-            (emitter.space.linearize(&index, &exchanged), guards)
+            (self.exchange_place(emitter, place, (number, phase), position), guards)
         };
         let value = emitter.load(b, memory, &offset, &guards, self.zero());
         self.fill(emitter, b, place, value);
         b.barrier();
         Ok(())
+    }
+
+    /// Where a unit's number of the current tile's sequences lies in the workspace of exchanged numbers.
+    fn exchange_place(
+        &self,
+        emitter: &mut Emitter<'_>,
+        place: &Place,
+        (number, phase): (ValueId, usize),
+        unit: Index,
+    ) -> Index {
+        let row = self.along(emitter, &Index::size(0i64), 1);
+        let number = Index::var(emitter.iterate(&self.form.steps, Some(number), None));
+        let parity = emitter.space.modulo(&number, &Dim::constant(2));
+        let index = [Index::size(phase as i64), parity, place.group.clone(), row, unit];
+        emitter.space.linearize(&index, &self.exchanged())
+    }
+
+    /// Exchanges what a phase publishes, each number with the step as its tag. Those of even and of odd steps
+    /// have places of their own: who sends in a step has all numbers of the step before, so that all blocks
+    /// have read those before.
+    fn exchange(
+        &self,
+        emitter: &mut Emitter<'_>,
+        b: &mut KernelBuilder,
+        place: &Place,
+        (number, phase): (ValueId, usize),
+        value: ValueId,
+    ) {
+        let memory = emitter.array(b, Array::WorkspaceOut(1, DType::I64));
+        let tag = b.cast(DType::I32, number);
+        let tag = b.add_int(tag, 1);
+        let (unit, _, _) = self.own(emitter, place);
+        let guards = self.exist(emitter, &unit, None);
+        let mask = emitter.mask(b, &guards);
+        let mask = mask.map(|mask| emitter.spread(b, mask));
+        let offset = self.exchange_place(emitter, place, (number, phase), unit);
+        let offset = emitter.index(b, &offset);
+        let offset = emitter.spread(b, offset);
+        b.send(memory, offset, (value, tag), mask);
+        // A block's own numbers are there before it waits, for its threads may run one after another.
+        b.barrier();
+
+        emitter.set_tile(&self.state_tile);
+        let position = self.along(emitter, &Index::size(0i64), 0);
+        let guards = self.exist(emitter, &position, None);
+        let mask = emitter.mask(b, &guards);
+        let mask = mask.map(|mask| (emitter.spread(b, mask), self.zero()));
+        let offset = self.exchange_place(emitter, place, (number, phase), position);
+        let offset = emitter.index(b, &offset);
+        let offset = emitter.spread(b, offset);
+        let value = b.receive(memory, offset, tag, mask);
+        self.fill(emitter, b, place, value);
+        b.barrier();
     }
 
     /// Writes what the only block of a group publishes to its shared memory.

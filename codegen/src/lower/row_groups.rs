@@ -11,7 +11,7 @@ use super::emit::{Array, Emitter, build_kernel};
 use super::fold::Folding;
 use super::fold_kernels::{Stretch, along_row};
 use super::index::{Condition, Index, Mask};
-use super::pointwise::{modes, tail, within_extent};
+use super::pointwise::{modes, within_extent};
 use super::rows::{self, Chain, Place};
 use super::site::Site;
 use super::{CodegenError, Launch, LoweredRegion, Workspace};
@@ -52,7 +52,7 @@ pub(super) fn lower(
             fold.accumulators().map(|dtype| Workspace { dtype, elements: elements.clone() });
         workspaces.extend(arrays);
     }
-    let (start, start_launch) = start(site, &counters)?;
+    let (start, start_launch) = start(site, &[(0, DType::I32, counters)])?;
     let (kernel, mut launch) = build_kernel(site, &site.kernel_name(""), threads, |emitter, b| {
         group.emit(emitter, b)?;
         Ok(group.parts.iter().product())
@@ -74,8 +74,11 @@ fn part(length: &Dim, blocks: u32, width: u32) -> Dim {
     length.ceil_div(&blocks).ceil_div(&width).maximum(&Dim::constant(1)) * width
 }
 
-/// The kernel that sets the counters, the region's first workspace, to zero.
-pub(super) fn start(site: &Site<'_>, counters: &Dim) -> Result<(Kernel, Launch), CodegenError> {
+/// The kernel that sets workspaces to zero: number, element type and size of each.
+pub(super) fn start(
+    site: &Site<'_>,
+    zeroed: &[(usize, DType, Dim)],
+) -> Result<(Kernel, Launch), CodegenError> {
     let layout = Layout {
         shape: vec![START_THREADS],
         registers: Vec::new(),
@@ -86,11 +89,16 @@ pub(super) fn start(site: &Site<'_>, counters: &Dim) -> Result<(Kernel, Launch),
         emitter.set_tile(&layout);
         let block = emitter.block(b);
         let base = b.mul_int(block, tile);
-        let at = emitter.iterate(counters, Some(base), Some(0));
-        let memory = emitter.array(b, Array::WorkspaceOut(0, DType::I32));
-        let zero = b.constant(Scalar::Int(DType::I32, 0));
-        emitter.store(b, memory, &Index::var(at), zero, &tail(at, counters, tile));
-        Ok(counters.ceil_div(&Dim::constant(tile)))
+        let mut blocks = Dim::constant(0);
+        for (number, dtype, elements) in zeroed {
+            let at = emitter.iterate(elements, Some(base), Some(0));
+            let memory = emitter.array(b, Array::WorkspaceOut(*number, *dtype));
+            let zero = b.constant(Scalar::new(*dtype, 0.0));
+            let mask = Mask::from([within_extent(at, elements)]);
+            emitter.store(b, memory, &Index::var(at), zero, &mask);
+            blocks = blocks.maximum(&elements.ceil_div(&Dim::constant(tile)));
+        }
+        Ok(blocks)
     })
 }
 

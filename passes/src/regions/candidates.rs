@@ -445,7 +445,12 @@ impl<'a> Growth<'a> {
         let anchored = |seed: &usize| {
             matches!(
                 self.structures.get(seed),
-                Some(Structure::Contraction(_) | Structure::Window(_) | Structure::Scan(_))
+                Some(
+                    Structure::Contraction(_)
+                        | Structure::Window(_)
+                        | Structure::Scan(_)
+                        | Structure::Recurrent(_)
+                )
             )
         };
         let reads_joining =

@@ -94,6 +94,7 @@ impl RegionCost for Roofline {
 fn launches(schedule: &Schedule) -> f64 {
     match schedule {
         Schedule::FoldSplit { .. } | Schedule::RowGroups { .. } => 2.0,
+        Schedule::Recurrent { blocks, .. } if *blocks > 1 => 2.0,
         Schedule::Mma { splits, .. } | Schedule::Wgmma { splits, .. } if *splits > 1 => 2.0,
         _ => 1.0,
     }

@@ -75,6 +75,13 @@ mod tests {
         let counts = b.global("counts", DType::I32, true);
         let ticket = b.ticket(counts, zero);
         b.meet(counts, ticket, 3);
+        let pairs = b.global("pairs", DType::I64, true);
+        let one = b.constant(Scalar::new(DType::F32, 1.0));
+        let known = b.int(DType::Bool, 1);
+        b.send(pairs, zero, (one, ticket), None);
+        b.send(pairs, zero, (one, ticket), Some(known));
+        b.receive(pairs, zero, ticket, None);
+        b.receive(pairs, zero, ticket, Some((known, Scalar::new(DType::F32, 0.5))));
         let at = b.coordinate(&layout.dropped(0), 1);
         b.if_(inside, true, |b| {
             let all = b.broadcast(carried[0], &layout);

@@ -336,6 +336,22 @@ impl Parser {
                 self.expect("blocks")?;
                 Instruction::Meet { memory, offset, blocks: self.number()? }
             }
+            "send" => {
+                let (memory, offset) = self.place()?;
+                self.expect(",")?;
+                let value = self.value()?;
+                self.expect("tag")?;
+                let tag = self.value()?;
+                let mask = if self.eat("mask") { Some(self.value()?) } else { None };
+                Instruction::Send { memory, offset, value, tag, mask }
+            }
+            "receive" => {
+                let (memory, offset) = self.place()?;
+                self.expect("tag")?;
+                let tag = self.value()?;
+                let mask = self.mask_or()?;
+                Instruction::Receive { memory, offset, tag, mask }
+            }
             "for" => self.for_loop()?,
             "if" => {
                 let uniform = self.eat("uniform");
@@ -432,14 +448,18 @@ impl Parser {
         let (memory, offset) = self.place()?;
         self.expect("vector")?;
         let vector = self.number()?;
-        let mask = if self.eat("mask") {
-            let mask = self.value()?;
-            self.expect("else")?;
-            Some((mask, self.scalar()?))
-        } else {
-            None
-        };
+        let mask = self.mask_or()?;
         Ok(Instruction::Load { memory, offset, mask, vector })
+    }
+
+    /// An optional mask with what stands where it is false.
+    fn mask_or(&mut self) -> Parse<Option<(ValueId, Scalar)>> {
+        if !self.eat("mask") {
+            return Ok(None);
+        }
+        let mask = self.value()?;
+        self.expect("else")?;
+        Ok(Some((mask, self.scalar()?)))
     }
 
     fn store(&mut self) -> Parse<Instruction> {

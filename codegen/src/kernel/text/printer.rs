@@ -209,6 +209,21 @@ impl Printer<'_, '_, '_> {
             Instruction::Meet { memory, offset, blocks } => {
                 format!("{}[{}] blocks {blocks}", self.memory(*memory), v(offset))
             }
+            Instruction::Send { memory, offset, value, tag, mask } => {
+                let place = format!("{}[{}]", self.memory(*memory), v(offset));
+                let mut text = format!("{place}, {} tag {}", v(value), v(tag));
+                if let Some(mask) = mask {
+                    let _ = write!(text, " mask {}", v(mask));
+                }
+                text
+            }
+            Instruction::Receive { memory, offset, tag, mask } => {
+                let mut text = format!("{}[{}] tag {}", self.memory(*memory), v(offset), v(tag));
+                if let Some((mask, otherwise)) = mask {
+                    let _ = write!(text, " mask {} else {}", v(mask), scalar(*otherwise));
+                }
+                text
+            }
             Instruction::Barrier
             | Instruction::ProxyFence
             | Instruction::For { .. }
