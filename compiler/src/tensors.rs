@@ -11,7 +11,15 @@ use npyz::{NpyFile, TypeChar, WriterBuilder};
 use crate::Error;
 
 fn failed(path: &Path) -> impl Fn(std::io::Error) -> Error + '_ {
-    |error| Error::File { path: path.to_owned(), reason: error.to_string() }
+    |error| invalid(path, reason(&error))
+}
+
+/// What went wrong, in words that say so of a file that ends too early, too.
+fn reason(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::UnexpectedEof => "the file is cut off".to_owned(),
+        _ => error.to_string(),
+    }
 }
 
 fn invalid(path: &Path, reason: impl Into<String>) -> Error {
@@ -51,7 +59,8 @@ pub fn read_npz(path: &Path) -> Result<BTreeMap<String, Tensor>, Error> {
 /// As [`read_npy`].
 pub fn read_safetensors(path: &Path) -> Result<BTreeMap<String, Tensor>, Error> {
     let bytes = std::fs::read(path).map_err(failed(path))?;
-    fornax_bundle::archive::read_safetensors(&bytes.into()).map_err(|reason| invalid(path, reason))
+    fornax_bundle::archive::read_safetensors(&bytes.into())
+        .map_err(|reason| invalid(path, format!("it is no valid .safetensors file: {reason}")))
 }
 
 /// Reads all tensors of a `.npz` or `.safetensors` file, by name.
@@ -82,7 +91,7 @@ pub fn write_npy(path: &Path, tensor: &Tensor) -> Result<(), Error> {
 }
 
 fn from_npy(reader: impl Read) -> Result<Tensor, String> {
-    to_tensor(NpyFile::new(reader).map_err(|error| error.to_string())?)
+    to_tensor(NpyFile::new(reader).map_err(|error| reason(&error))?)
 }
 
 fn to_tensor<R: Read>(array: NpyFile<R>) -> Result<Tensor, String> {
@@ -114,7 +123,7 @@ fn to_tensor<R: Read>(array: NpyFile<R>) -> Result<Tensor, String> {
         array: NpyFile<R>,
         bytes: impl Fn(T) -> [u8; N],
     ) -> Result<Vec<u8>, String> {
-        let values = array.into_vec::<T>().map_err(|error| error.to_string())?;
+        let values = array.into_vec::<T>().map_err(|error| reason(&error))?;
         Ok(values.into_iter().flat_map(bytes).collect())
     }
     let data = match dtype {

@@ -288,6 +288,9 @@ fn bad_files_are_refused() {
     compile_refused(b"not a model at all", &["bad.onnx"]);
     compile_refused(&model("Relu", &["y"], &[2]).encode_to_vec(), &["cycl", "the node"]);
     compile_refused(&model("FancyOp", &["x"], &[2]).encode_to_vec(), &["FancyOp", "the node"]);
+    let mut empty = model("Relu", &["x"], &[2]);
+    empty.graph.as_mut().unwrap().output.clear();
+    compile_refused(&empty.encode_to_vec(), &["no outputs"]);
     let wrong = model("MatMul", &["x", "x"], &[2, 3]);
     compile_refused(&wrong.encode_to_vec(), &["the node", "3", "2"]);
 }
@@ -326,6 +329,23 @@ fn options_are_checked() {
     std::fs::write(&bundle, &bytes[..bytes.len() - 100]).unwrap();
     assert!(refused(&["inspect", &bundle]).contains("x.fnx"));
     assert!(refused(&["validate", &zoo, "--device", "tpu"]).contains("emulator"));
+    let nowhere = folder.file("nowhere/x.fnx");
+    assert!(refused(&["compile", model, "-o", &nowhere]).contains("nowhere does not exist"));
+    assert!(refused(&["rules", "verify", "no-such-rule"]).contains("no-such-rule"));
+    let emulator = |command: &str, more: &[&str]| {
+        refused(&[&[command, &zoo, "--device", "emulator"], more].concat())
+    };
+    assert!(emulator("validate", &["--dim", "batch=3"]).contains("fixed sizes"));
+    assert!(emulator("profile", &["--runs", "0"]).contains("--runs"));
+    let not_named = emulator("run", &["--input", "x.npy", "-o", &folder.file("out")]);
+    assert!(not_named.contains("NAME=x.npy"), "{not_named}");
+    assert!(emulator("run", &["--input", "x=x.npy", "-o", &bundle]).contains("no folder"));
+    let open = folder.file("open.fnx");
+    succeeds(&["compile", model, "-o", &open]);
+    let unknown = refused(&["validate", &open, "--device", "emulator", "--dim", "foo=3"]);
+    assert!(unknown.contains("foo") && unknown.contains("batch"), "{unknown}");
+    let stage = succeeds(&["compile", model, "--emit", "canonical"]);
+    assert!(stage.contains("matmul"), "{stage}");
 }
 
 #[test]

@@ -44,8 +44,8 @@ impl Model {
         device: &str,
         target: Option<&str>,
     ) -> Result<Model, Error> {
-        let opened = py.detach(|| open_device(device))?;
         let bundle = py.detach(|| Bundle::open(&path))?;
+        let opened = py.detach(|| open_device(device))?;
         let index = match opened.kind() {
             DeviceKind::Cuda => Some(device_index(device)),
             DeviceKind::Emulator => None,

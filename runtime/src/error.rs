@@ -143,7 +143,7 @@ pub enum Error {
         name: String,
     },
     /// There is no usable CUDA driver or no such device.
-    #[error("CUDA is not available: {reason}")]
+    #[error("CUDA is not available: {reason}; the device `emulator` needs no GPU")]
     CudaUnavailable {
         /// What was looked for and not found.
         reason: String,

@@ -1,7 +1,7 @@
 //! `fornax compile`
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args as ClapArgs;
 use fornax_bundle::Dim;
@@ -19,13 +19,13 @@ pub(crate) struct Args {
     /// The exported model (.onnx)
     model: PathBuf,
     /// The bundle to write
-    #[arg(short, long, value_name = "FILE.fnx")]
-    output: PathBuf,
+    #[arg(short, long, value_name = "FILE.fnx", required_unless_present = "emit")]
+    output: Option<PathBuf>,
     /// GPU targets, best first
     #[arg(long, value_delimiter = ',', default_value = "sm_90a,sm_80")]
     target: Vec<String>,
     /// How contractions multiply: ieee (fused multiply-adds), fp32 (as accurate), tf32, bf16, fp16
-    /// (rounded factors), or torch (fp32 matrix products, tf32 convolutions)
+    /// (rounded factors), or torch (fp32 matrix products, tf32 in the convolutions where cuDNN uses it)
     #[arg(long, default_value = "fp32")]
     precision: String,
     /// Rewrites allowed: bitwise (same bits), real (equal over the real numbers) or approx
@@ -51,7 +51,7 @@ pub(crate) struct Args {
     /// Assembled code beside PTX: never (`require` is not supported yet)
     #[arg(long, default_value = "never")]
     sass: String,
-    /// Print a stage's result instead: import, canonical, optimized, fused, kernels, ptx
+    /// Print a stage's result, which needs no output file: import, canonical, optimized, fused, kernels, ptx
     #[arg(long, value_name = "STAGE")]
     emit: Option<String>,
     /// Check each stage's result with its verifier
@@ -69,7 +69,8 @@ pub(crate) struct Args {
 #[derive(Debug, Serialize)]
 struct Report {
     model: PathBuf,
-    bundle: PathBuf,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bundle: Option<PathBuf>,
     ops: usize,
     regions: usize,
     kernels: usize,
@@ -124,6 +125,9 @@ struct PhaseReport {
 
 pub(crate) fn run(args: Args) -> Result<Verdict, Error> {
     let options = options(&args)?;
+    if let Some(path) = &args.output {
+        check_output(path)?;
+    }
     let emit = args.emit.as_deref().map(stage).transpose()?;
     let started = std::time::Instant::now();
     let progress = Progress::start("importing");
@@ -134,8 +138,10 @@ pub(crate) fn run(args: Args) -> Result<Verdict, Error> {
         }
     };
     let compiled = compile(&args.model, &options, &mut observer)?;
-    progress.say("writing");
-    compiled.parts.write(&args.output)?;
+    if let Some(path) = &args.output {
+        progress.say("writing");
+        compiled.parts.write(path)?;
+    }
     drop(progress);
     let report = report(&args, &compiled, started.elapsed().as_secs_f64());
     if args.json {
@@ -147,7 +153,7 @@ pub(crate) fn run(args: Args) -> Result<Verdict, Error> {
         }
         println!(
             "{}: {} ops in {} kernels ({} regions), {:.2} s",
-            report.bundle.display(),
+            report.bundle.as_deref().unwrap_or(&report.model).display(),
             report.ops,
             report.kernels,
             report.regions,
@@ -155,6 +161,20 @@ pub(crate) fn run(args: Args) -> Result<Verdict, Error> {
         );
     }
     Ok(Verdict::Good)
+}
+
+/// Compiling can take a minute: what cannot be written is said before.
+fn check_output(path: &Path) -> Result<(), Error> {
+    let refused = |reason: String| Err(Error::File { path: path.to_owned(), reason });
+    if path.is_dir() {
+        return refused("it is a folder; name a file in it".to_owned());
+    }
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => {
+            refused(format!("the folder {} does not exist", folder.display()))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn rewriting(compiled: &Compiled, rewrites: &str) -> Rewriting {

@@ -1,5 +1,6 @@
 //! `fornax opt`: one pass on a graph in text form.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
@@ -18,8 +19,20 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> Result<Verdict, Error> {
-    let text = std::fs::read_to_string(&args.file)
-        .map_err(|error| Error::File { path: args.file.clone(), reason: error.to_string() })?;
-    print!("{}", run_pass(&args.file, &text, &args.pass)?);
+    let text = std::fs::read_to_string(&args.file).map_err(|error| {
+        let reason = match error.kind() {
+            ErrorKind::InvalidData => {
+                "it is no text; passes take graphs in text form (.gir), such \
+                                       as `fornax compile --emit import` prints"
+                    .to_owned()
+            }
+            _ => error.to_string(),
+        };
+        Error::File { path: args.file.clone(), reason }
+    })?;
+    let result = run_pass(&args.file, &text, &args.pass)?;
+    if !result.is_empty() {
+        println!("{}", result.trim_end_matches('\n'));
+    }
     Ok(Verdict::Good)
 }

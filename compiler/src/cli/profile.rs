@@ -62,6 +62,9 @@ struct Report<'a> {
 }
 
 pub(crate) fn run(args: Args) -> Result<Verdict, Error> {
+    if args.runs == 0 {
+        return Err(option_error("--runs", "give at least 1"));
+    }
     let device = open_device(&args.device)?;
     let loaded = Loaded::open(
         &args.bundle,

@@ -49,7 +49,13 @@ struct Row {
 pub(crate) fn run(args: Args) -> Result<Verdict, Error> {
     match args.action {
         None => list(&args.format),
-        Some(Action::Verify { filter, seed, json }) => Ok(verify(&filter, seed, json)),
+        Some(Action::Verify { filter, seed, json }) => {
+            if !rules::all().iter().any(|rule| rule.name.contains(&filter)) {
+                let reason = "no rule's name holds this; `fornax rules` lists them";
+                return Err(option_error(&format!("rules verify {filter}"), reason));
+            }
+            Ok(verify(&filter, seed, json))
+        }
     }
 }
 

@@ -37,6 +37,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> Result<Verdict, Error> {
+    if args.output.exists() && !args.output.is_dir() {
+        let reason = "it is no folder; outputs are written into one".to_owned();
+        return Err(Error::File { path: args.output, reason });
+    }
     let device = open_device(&args.device)?;
     let loaded = Loaded::open(
         &args.bundle,
@@ -71,7 +75,14 @@ pub(crate) fn read_inputs(arguments: &[String], ports: &[Port]) -> Result<Vec<Te
     for argument in arguments {
         match argument.rsplit_once('=') {
             Some((name, path)) => {
-                given.insert(name.to_owned(), tensors::read_npy(path.as_ref())?);
+                if given.insert(name.to_owned(), tensors::read_npy(path.as_ref())?).is_some() {
+                    let reason = format!("the input `{name}` is given twice");
+                    return Err(option_error("--input", reason));
+                }
+            }
+            None if argument.ends_with(".npy") => {
+                let reason = format!("say which input it is: NAME={argument}");
+                return Err(option_error("--input", reason));
             }
             None => given.extend(tensors::read_npz(argument.as_ref())?),
         }

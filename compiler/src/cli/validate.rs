@@ -100,7 +100,9 @@ pub(crate) fn run(args: Args) -> Result<Verdict, Error> {
         progress.say(format!("validating: {name}"));
         let case = match &source {
             Source::Seeded(inputs) => against_interpreter(&loaded, &args.bundle, &name, inputs)?,
-            Source::Recorded(path, tensors) => against_recorded(&loaded, path, tensors)?,
+            Source::Recorded(path, tensors) => {
+                against_recorded(&loaded, &args.bundle, path, tensors)?
+            }
         };
         if !case.passed() && args.bisect && report.first_wrong_region.is_none() {
             progress.say("looking for the first wrong region");

@@ -73,8 +73,8 @@ impl Reference {
             Value::Float(array) => array.data.iter().map(|&value| f64::from(value)).collect(),
             Value::Int(array) => array.data.iter().map(|&value| value as f64).collect(),
         };
-        let judged_as = if dtype.is_float() { narrowest } else { dtype };
-        Reference { truth, plain: Some(plain), tolerance: Tolerance::of(arithmetic, judged_as) }
+        let tolerance = Tolerance::of(arithmetic, judged_as(dtype, narrowest));
+        Reference { truth, plain: Some(plain), tolerance }
     }
 
     /// The reference with the tolerance for contractions whose `f32` factors are rounded.
@@ -83,11 +83,18 @@ impl Reference {
         self
     }
 
-    /// Recorded values: another implementation's results, rounded to the output's type.
-    pub fn recorded(expected: &Tensor) -> Reference {
-        let tolerance = Tolerance::of(Arithmetic::Model, expected.dtype());
+    /// Recorded values: another implementation's results, rounded to the output's type, of a graph whose
+    /// narrowest float type is `narrowest`.
+    pub fn recorded(expected: &Tensor, narrowest: DType) -> Reference {
+        let dtype = judged_as(expected.dtype(), narrowest);
+        let tolerance = Tolerance::of(Arithmetic::Model, dtype);
         Reference { truth: expected.clone(), plain: None, tolerance }
     }
+}
+
+/// The type whose rounding error decides: results are no more accurate than what they are made from.
+fn judged_as(dtype: DType, narrowest: DType) -> DType {
+    if dtype.is_float() { narrowest } else { dtype }
 }
 
 /// The float type of least precision that some value of the graph has; `f32` without floats.
@@ -220,8 +227,16 @@ mod tests {
     }
 
     #[test]
+    fn recorded_results_are_as_accurate_as_the_narrowest_type() {
+        let expected = f32s(&[1.0, -2.0, 3.0]);
+        let actual = f32s(&[1.0005, -2.0005, 3.001]);
+        assert!(judge("y", &actual, &Reference::recorded(&expected, DType::F16)).passed);
+        assert!(!judge("y", &actual, &Reference::recorded(&expected, DType::F32)).passed);
+    }
+
+    #[test]
     fn integers_are_exact() {
-        let exact = Reference::recorded(&Tensor::from_i64(&[2], &[3, 4]));
+        let exact = Reference::recorded(&Tensor::from_i64(&[2], &[3, 4]), DType::F16);
         assert!(judge("y", &Tensor::from_i64(&[2], &[3, 4]), &exact).passed);
         assert!(!judge("y", &Tensor::from_i64(&[2], &[3, 5]), &exact).passed);
     }

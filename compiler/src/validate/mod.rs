@@ -51,10 +51,11 @@ impl Case {
     }
 }
 
-/// Seeded inputs for a bundle: a name for people and the tensors in the signature's order.
+/// Seeded inputs for a bundle: a name for people and the tensors in the signature's order. Equal sets are
+/// given once.
 ///
 /// # Errors
-/// When a range names no input, or a symbolic size has no value.
+/// When a range names no input, a size no dimension of the bundle, or a symbolic size has no value.
 pub fn seeded_inputs(
     loaded: &Loaded,
     options: &Options,
@@ -68,8 +69,17 @@ pub fn seeded_inputs(
             reason: format!("the model has no such input; it has: {}", names.join(", ")),
         });
     }
+    let known = |name: &String| signature.dims.iter().any(|decl| *decl.name == **name);
+    if let Some(name) = options.dims.keys().find(|name| !known(name)) {
+        let names: Vec<&str> = signature.dims.iter().map(|decl| &*decl.name).collect();
+        let reason = match names.is_empty() {
+            true => "the bundle has fixed sizes only".to_owned(),
+            false => format!("the bundle has no such dimension; it has: {}", names.join(", ")),
+        };
+        return Err(Error::Option { option: format!("--dim {name}"), reason });
+    }
     let dims = inputs::default_dims(&signature.dims, &options.dims);
-    let mut sets = Vec::new();
+    let mut sets: Vec<(String, Vec<Tensor>)> = Vec::new();
     for &distribution in &options.distributions {
         for seed in options.seed..options.seed + options.seeds {
             let make = |port: &Port| {
@@ -79,7 +89,11 @@ pub fn seeded_inputs(
             let tensors: Result<Vec<Tensor>, String> = signature.inputs.iter().map(make).collect();
             let tensors =
                 tensors.map_err(|reason| Error::Option { option: "inputs".to_owned(), reason })?;
-            sets.push((format!("{distribution}, seed {seed}"), tensors));
+            // Integers, and floats whose range is given, are the same in several distributions.
+            let known = sets.iter().any(|(_, set)| *set == tensors);
+            if !known {
+                sets.push((format!("{distribution}, seed {seed}"), tensors));
+            }
         }
     }
     Ok(sets)
@@ -114,12 +128,13 @@ pub fn against_interpreter(
     Ok(Case { inputs: name.to_owned(), outputs })
 }
 
-/// Runs the bundle on recorded inputs and judges each output against the recorded one.
+/// Runs the bundle on inputs recorded in the file `path` and judges each output against the recorded one.
 ///
 /// # Errors
 /// When a recorded input or output is missing or does not fit, or the device fails.
 pub fn against_recorded(
     loaded: &Loaded,
+    bundle: &Path,
     path: &Path,
     recorded: &BTreeMap<String, Tensor>,
 ) -> Result<Case, Error> {
@@ -134,6 +149,7 @@ pub fn against_recorded(
         signature.inputs.iter().map(|port| find(&port.name, "input")).collect::<Result<_, _>>()?;
     let actual = loaded.session.run(&inputs)?;
     let precision = least_precision(loaded);
+    let narrowest = judge::narrowest_float(&loaded.graph(bundle)?);
     let mut outputs = Vec::new();
     for (port, actual) in signature.outputs.iter().zip(&actual) {
         let expected = find(&port.name, "output")?;
@@ -150,7 +166,8 @@ pub fn against_recorded(
                 ),
             });
         }
-        let reference = Reference::recorded(&expected).with_factors(Arithmetic::Model, precision);
+        let reference = Reference::recorded(&expected, narrowest);
+        let reference = reference.with_factors(Arithmetic::Model, precision);
         outputs.push(judge(&port.name, actual, &reference));
     }
     Ok(Case { inputs: path.display().to_string(), outputs })

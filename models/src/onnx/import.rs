@@ -313,6 +313,10 @@ impl<'m> Importer<'m> {
     }
 
     fn name_outputs(&mut self, proto: &'m GraphProto) {
+        if proto.output.is_empty() {
+            let message = "the graph has no outputs, so there is nothing to compute";
+            self.report(Diagnostic::new("onnx-no-outputs", message));
+        }
         let mut names = BTreeSet::new();
         for output in &proto.output {
             if !names.insert(&output.name) {

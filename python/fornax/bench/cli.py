@@ -52,6 +52,10 @@ def _bench_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--precision", default="", help="of the compilation, instead of the track's"
     )
+    parser.add_argument(
+        "--dim", action="append", default=[], metavar="NAME=SIZE",
+        help="a symbolic size of an ONNX file (repeatable)",
+    )
     parser.add_argument("--seeds", type=int, default=2, help="draws of inputs that are checked")
     parser.add_argument("--budget-s", type=float, default=5.0, help="seconds of timing")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
@@ -71,10 +75,21 @@ def _bench(options: argparse.Namespace) -> int:
             options.precision,
             options.seeds,
             options.budget_s,
+            _dims(options.dim),
         )
     )
     print(comparison.json() if options.json else comparison.text())
     return 1 if comparison.fault else 0
+
+
+def _dims(entries: Sequence[str]) -> dict[str, int]:
+    dims = {}
+    for entry in entries:
+        name, _, size = entry.partition("=")
+        if not (name and size.isdecimal()):
+            raise BenchError(f"--dim {entry}: expected NAME=SIZE, as in batch=8")
+        dims[name] = int(size)
+    return dims
 
 
 def _declare_tasks(parser: argparse.ArgumentParser) -> None:

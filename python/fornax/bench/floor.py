@@ -19,9 +19,9 @@ def floor_ms(task: str, track: str) -> float | None:
     them in TF32, and tasks with matrix products at the rate of three fp16 products.
     """
     known = tables.baseline().get(task, {})
-    workload = tables.suite().get(task)
     if "floor_bytes_ms" not in known:
         return None
+    workload = tables.suite().get(task)
     products = workload is not None and workload.uses(
         "linear", "matmul", "bmm", "einsum", "scaled_dot_product_attention", "lstm", "gru"
     )

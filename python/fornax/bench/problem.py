@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -179,12 +179,12 @@ class ModuleProblem:
 class OnnxProblem:
     """An ONNX model on the CPU. Its reference is onnxruntime: no torch module could run in `float64`."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, dims: Mapping[str, int]):
         from .runner import OnnxRuntimeRunner
 
         self.name = path.stem
         self._reference = OnnxRuntimeRunner(path)
-        self.inputs = self._reference.empty_inputs()
+        self.inputs = self._reference.empty_inputs(dims)
         self.draw(0)
         self._outputs = [
             OutputSpec(tuple(out.shape), out.dtype) for out in self._reference(self.inputs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -124,15 +124,20 @@ class OnnxRuntimeRunner:
         self._names = [entry.name for entry in self._session.get_inputs()]
         self.prepare_s = time.monotonic() - started
 
-    def empty_inputs(self) -> Tensors:
-        """Uninitialised inputs of the model's types; its sizes must be fixed."""
-        inputs = []
+    def empty_inputs(self, dims: Mapping[str, int]) -> Tensors:
+        """Uninitialised inputs of the model's types, with these values of symbolic sizes."""
+        inputs, unused = [], set(dims)
         for entry in self._session.get_inputs():
-            if not all(isinstance(size, int) for size in entry.shape):
+            unused.difference_update(entry.shape)
+            shape = [dims.get(size, size) if isinstance(size, str) else size for size in entry.shape]
+            if not all(isinstance(size, int) for size in shape):
                 raise BenchError(
-                    f"input `{entry.name}` has sizes that vary: {entry.shape}; export fixed ones"
+                    f"input `{entry.name}` has sizes that vary: {entry.shape}; give them with "
+                    "--dim NAME=SIZE"
                 )
-            inputs.append(torch.empty(entry.shape, dtype=_ONNX_DTYPES[entry.type]))
+            inputs.append(torch.empty(shape, dtype=_ONNX_DTYPES[entry.type]))
+        if unused:
+            raise BenchError(f"--dim {min(unused)}: no input of the model has such a size")
         return inputs
 
     def __call__(self, inputs: Tensors, out: Tensors | None = None) -> Tensors:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,10 @@ from .workload import BenchError
 
 @dataclass(frozen=True)
 class Options:
-    """What to compare and how. `device` is `cuda:0` or `emulator`; `bundle` is compiled unless given."""
+    """What to compare and how. `device` is `cuda:0` or `emulator`; `bundle` is compiled unless given.
+
+    `dims`: values of an ONNX model's symbolic sizes.
+    """
 
     model: str
     against: tuple[str, ...]
@@ -23,6 +27,7 @@ class Options:
     precision: str = ""
     seeds: int = 2
     budget_s: float = 5.0
+    dims: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -137,7 +142,7 @@ def open_problem(options: Options) -> Any:
     if path.suffix == ".py":
         return ModuleProblem(path, device)
     if path.suffix == ".onnx":
-        return OnnxProblem(path)
+        return OnnxProblem(path, options.dims)
     if path.suffix == ".json":
         workload = tables.parse(json.loads(path.read_text(encoding="utf-8")))
     else:

@@ -146,14 +146,21 @@ def _random_source(entry: dict[str, Any]) -> TensorSpec:
 
 def suite_folder() -> Path:
     """The folder `bench/kernelbench` of the checkout this package lies in, or of the current folder."""
+    folder = _suite_folder()
+    if folder is None:
+        raise BenchError(
+            "the KernelBench tables are not here: run from a checkout of Fornax, where they lie in "
+            "bench/kernelbench/"
+        )
+    return folder
+
+
+def _suite_folder() -> Path | None:
     for root in (Path(__file__).resolve().parents[3], Path.cwd()):
         folder = root / "bench" / "kernelbench"
         if (folder / "workloads.json.xz").exists():
             return folder
-    raise BenchError(
-        "the KernelBench tables are not here: run from a checkout of Fornax, where they lie in "
-        "bench/kernelbench/"
-    )
+    return None
 
 
 @cache
@@ -166,7 +173,12 @@ def suite() -> dict[str, Workload]:
 
 @cache
 def baseline() -> dict[str, dict[str, float]]:
-    """Bytes, flops, times and floors measured once on an H200, by task; absent numbers are left out."""
+    """Bytes, flops, times and floors measured once on an H200, by task; absent numbers are left out.
+
+    Empty where there are no tables: models of one's own are compared without them.
+    """
+    if _suite_folder() is None:
+        return {}
     with open(suite_folder() / "baseline_h200.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     return {
@@ -177,7 +189,12 @@ def baseline() -> dict[str, dict[str, float]]:
 
 @cache
 def remarks() -> dict[str, dict[str, str]]:
-    """What is known of single tasks: `trivial`, `fewer_flops`, `no_export`, `needs_fp32`, each with a reason."""
+    """What is known of single tasks: `trivial`, `fewer_flops`, `no_export`, `needs_fp32`, each with a reason.
+
+    Empty where there are no tables.
+    """
+    if _suite_folder() is None:
+        return {}
     return json.loads((suite_folder() / "remarks.json").read_text(encoding="utf-8"))
 
 

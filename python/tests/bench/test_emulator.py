@@ -9,7 +9,7 @@ pytest.importorskip("torch", reason="the benchmark needs torch")
 onnx = pytest.importorskip("onnx", reason="the models are made with onnx")
 pytest.importorskip("onnxruntime", reason="the reference is onnxruntime")
 
-from fornax.bench import cli  # noqa: E402
+from fornax.bench import cli, workload  # noqa: E402
 
 
 def compile_model(program, folder, op):
@@ -49,6 +49,31 @@ def test_a_right_bundle_is_timed_in_turn_with_onnxruntime(program, tmp_path, cap
     assert result["times"]["fornax"]["cold"]["calls"] >= 3
     assert 0 < result["error"] < 1e-6
     assert result["prepare_s"]["fornax"] > 0
+
+
+def test_models_need_no_tables_and_may_have_open_sizes(program, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(workload, "_suite_folder", lambda: None)
+    for known in (workload.baseline, workload.remarks):
+        known.cache_clear()
+    helper, floats = onnx.helper, onnx.TensorProto.FLOAT
+    graph = helper.make_graph(
+        [helper.make_node("Tanh", ["x"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", floats, ["batch", 3])],
+        [helper.make_tensor_value_info("y", floats, ["batch", 3])],
+    )
+    model, bundle = tmp_path / "open.onnx", tmp_path / "open.fnx"
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), model)
+    subprocess.run([program, "compile", model, "-o", bundle, "--target", "sm_80"], check=True)
+    arguments = [str(model), "--bundle", str(bundle), "--against", "onnxruntime", "--budget-s", "0"]
+    arguments += ["--device", "emulator", "--track", "A"]
+    assert cli.main([*arguments, "--dim", "batch=5"]) == 0
+    assert "correct" in capsys.readouterr().out
+    assert cli.main(arguments) == 2
+    assert "--dim" in capsys.readouterr().err
+    for known in (workload.baseline, workload.remarks):
+        known.cache_clear()
 
 
 def test_a_bundle_of_another_model_is_wrong(program, tmp_path, capsys):
