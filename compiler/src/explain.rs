@@ -43,6 +43,10 @@ pub fn explain(bundle: &Bundle, node: &str) -> Result<String, Error> {
                 writeln!(out, "  {mark} {:<16} {:<20} {}{by}", op.op, op.ty, op.origins.join(", "));
         }
     }
+    let neighbours = neighbours(&ledger, node);
+    if !neighbours.is_empty() {
+        let _ = writeln!(out, "what it could be computed with:\n{}", neighbours.join("\n"));
+    }
     Ok(out)
 }
 
@@ -88,19 +92,39 @@ fn fusions_of(ledger: &Ledger, a: &str, b: &str) -> Vec<String> {
         has(&fusion.first, a) && has(&fusion.second, b)
             || has(&fusion.first, b) && has(&fusion.second, a)
     };
-    let text = |fusion: &FusionEntry| match (&fusion.rejection, fusion.together_and_apart_us) {
-        (Some(reason), _) => format!("by {} they cannot join: {reason}", fusion.rule),
-        (None, Some([together, apart])) => {
-            let rule = &fusion.rule;
-            let verdict = if fusion.chosen { "were joined" } else { "stayed apart" };
-            format!(
-                "by {rule} they could join and {verdict}: predicted {together:.1} us together, \
-                 {apart:.1} us apart; what each is used for elsewhere counts too"
-            )
-        }
-        (None, None) => format!("by {} they were looked at", fusion.rule),
+    let text = |fusion: &FusionEntry| {
+        let outcome = outcome(fusion);
+        format!("by the rule {}: {outcome}", fusion.rule)
     };
     ledger.fusions.iter().filter(is_about).map(text).collect()
+}
+
+/// What became of a composition.
+fn outcome(fusion: &FusionEntry) -> String {
+    match (&fusion.rejection, fusion.together_and_apart_us) {
+        (Some(reason), _) => format!("cannot join: {reason}"),
+        (None, Some([together, apart])) => {
+            let verdict = if fusion.chosen { "joined" } else { "could join but stay apart" };
+            format!("{verdict} (predicted {together:.1} us together, {apart:.1} us apart)")
+        }
+        (None, None) => "looked at".to_owned(),
+    }
+}
+
+/// The compositions of a node's first region with others, a line each.
+fn neighbours(ledger: &Ledger, node: &str) -> Vec<String> {
+    let has = |names: &[String]| names.iter().any(|other| other == node);
+    let line = |fusion: &FusionEntry| {
+        let other = match (has(&fusion.first), has(&fusion.second)) {
+            (true, false) => &fusion.second,
+            (false, true) => &fusion.first,
+            _ => return None,
+        };
+        let shown = other.iter().take(4).cloned().collect::<Vec<_>>().join(", ");
+        let more = if other.len() > 4 { ", ..." } else { "" };
+        Some(format!("  with [{shown}{more}] by {}: {}", fusion.rule, outcome(fusion)))
+    };
+    ledger.fusions.iter().filter_map(line).collect()
 }
 
 /// What differs between the decisions in two bundles: rules, and regions by the nodes they compute.

@@ -16,7 +16,7 @@ use fornax_ir::{Graph, NodeId};
 use serde::Serialize;
 
 use crate::Error;
-use crate::ledger::{Ledger, RegionEntry};
+use crate::ledger::{FusionEntry, Ledger, RegionEntry};
 use layout::Rect;
 
 /// What the page's script replaces.
@@ -44,6 +44,7 @@ struct Data {
     rules: Vec<crate::ledger::RuleUse>,
     regions: Vec<RegionData>,
     edges: Vec<Edge>,
+    fusions: Vec<FusionEntry>,
     memory: memory::Memory,
 }
 
@@ -151,6 +152,7 @@ fn data(bundle: &Bundle) -> Result<Data, Error> {
         rules: ledger.rules.clone(),
         regions: regions.collect(),
         edges,
+        fusions: ledger.fusions.clone(),
         memory: memory::memory(target),
     })
 }

@@ -124,15 +124,17 @@ fn pinned_nodes_are_together_or_an_error_says_why_not() {
     assert!(message.contains("`nothing`: no region of the run computes it"), "{message}");
 }
 
-/// Concatenations in place, one of them a result of the model.
-const DENSE: &str = r#"graph @dense(%x: f32[2,4,6,6], %w1: f32[8,4,3,3], %w2: f32[4,12,3,3]) -> (y: f32[2,16,6,6], z: f32[2,12,6,6]) {
-  %0 = conv %x, %w1 {strides = [1, 1], pads_begin = [1, 1], pads_end = [1, 1], dilations = [1, 1], groups = 1} : f32[2,8,6,6] @"first"
-  %1 = concat %x, %0 {axis = 1} : f32[2,12,6,6] @"join1"
-  %2 = relu %1 : f32[2,12,6,6] @"act"
-  %3 = conv %2, %w2 {strides = [1, 1], pads_begin = [1, 1], pads_end = [1, 1], dilations = [1, 1], groups = 1} : f32[2,4,6,6] @"second"
-  %4 = concat %x, %0, %3 {axis = 1} : f32[2,16,6,6] @"join2"
-  %5 = exp %1 : f32[2,12,6,6] @"other"
-  return %4, %5
+/// Concatenations of concatenations, one of them a result; sizes that no wide access divides.
+const DENSE: &str = r#"graph @dense(%x: f32[N,5,7,7], %w1: f32[3,5,3,3], %w2: f32[7,8,3,3], %w3: f32[2,15,1,1]) dims(N: 1..8) -> (y: f32[N,17,7,7], m: f32[N,15,3,3]) {
+  %0 = conv %x, %w1 {strides = [1, 1], pads_begin = [1, 1], pads_end = [1, 1], dilations = [1, 1], groups = 1} : f32[N,3,7,7] @"a"
+  %1 = concat %x, %0 {axis = 1} : f32[N,8,7,7] @"cat1"
+  %2 = relu %1 : f32[N,8,7,7] @"act"
+  %3 = conv %2, %w2 {strides = [1, 1], pads_begin = [1, 1], pads_end = [1, 1], dilations = [1, 1], groups = 1} : f32[N,7,7,7] @"b"
+  %4 = concat %1, %3 {axis = 1} : f32[N,15,7,7] @"cat2"
+  %5 = conv %4, %w3 {strides = [1, 1], pads_begin = [0, 0], pads_end = [0, 0], dilations = [1, 1], groups = 1} : f32[N,2,7,7] @"c"
+  %6 = concat %4, %5 {axis = 1} : f32[N,17,7,7] @"cat3"
+  %7 = max_pool %4 {kernel = [3, 3], strides = [2, 2], pads_begin = [0, 0], pads_end = [0, 0], dilations = [1, 1], ceil_mode = false} : f32[N,15,3,3] @"pool"
+  return %6, %7
 }
 "#;
 
@@ -141,8 +143,12 @@ fn concatenations_are_written_in_place() {
     let model = Model::new(DENSE);
     let bundle = model.compile("dense.fnx", &[]);
     agrees(&bundle);
-    let plan = succeeds(&["inspect", &bundle, "--memory"]);
-    assert!(!plan.contains("concat"), "{plan}");
+    let text = succeeds(&["inspect", &bundle, "--memory"]);
+    assert!(!text.contains("concat"), "{text}");
+    // Three convolutions, the pool, and the copy of the input.
+    assert_eq!(run_regions(&bundle), 5);
+    // Everything lies in the result.
+    assert!(text.contains("scratch 0 bytes"), "{text}");
 }
 
 #[test]

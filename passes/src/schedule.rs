@@ -24,6 +24,9 @@ const ACCESS_BYTES: u32 = 16;
 /// Blocks that fill a large GPU (132 multiprocessors on an H200), for deciding whether tiles suffice.
 const BLOCKS_TO_FILL: i64 = 132;
 
+/// Operands beyond which a thread computes one element at a time.
+const MANY_OPERANDS: usize = 64;
+
 /// How accurately a region's contraction multiplies under a policy, which is about `f32` sums alone.
 pub(crate) fn precision(body: &Graph, policy: PrecisionPolicy) -> Precision {
     let Some((anchor, form)) = contraction_of(body) else { return Precision::Ieee };
@@ -151,7 +154,11 @@ fn pointwise(body: &Graph, dims: &BTreeMap<Symbol, DimRange>) -> Schedule {
     // Small tensors are spread over more blocks instead.
     let enough = |per_thread: u32| elements >= i64::from(THREADS * per_thread) * BLOCKS_TO_FILL;
     let vector = if enough(vector) { vector } else { vector.min(2) };
-    Schedule::Pointwise { threads: THREADS, vector, unroll: if enough(4 * vector) { 2 } else { 1 } }
+    // Each element of a long concatenation chooses among all operands: code and registers grow with both.
+    let operands = body.inputs().len();
+    let vector = if operands > MANY_OPERANDS { 1 } else { vector };
+    let unroll = if enough(4 * vector) && operands <= MANY_OPERANDS / 4 { 2 } else { 1 };
+    Schedule::Pointwise { threads: THREADS, vector, unroll }
 }
 
 fn reduce(

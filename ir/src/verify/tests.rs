@@ -255,3 +255,55 @@ fn a_broken_body_is_reported_with_its_region() {
     assert_eq!(codes(&found), [("matmul.attrs", "`matmul` has no attribute `axis`")]);
     assert_eq!(found[0].notes, ["at `%0 = matmul`", "in region `r1`"]);
 }
+
+/// One region writes the first half of an array, another reads that and writes the second half.
+const SHARED: &str = r#"plan @halves(%x: f32[2,3]) -> (y: f32[4,3]) {
+  shared %s: f32[4,3]
+  %r0 = region(%x)
+    phase run
+    part 0 of %s axis 0 start [0]
+    schedule pointwise(threads = 32, vector = 1, unroll = 1)
+    graph @halves(%a0: f32[2,3]) -> (y0: f32[2,3]) {
+      %0 = relu %a0 : f32[2,3]
+      return %0
+    }
+  %r1 = region(%s)
+    phase run
+    part 0 of %s axis 0 start [2]
+    schedule pointwise(threads = 32, vector = 1, unroll = 1)
+    graph @halves(%a0: f32[4,3]) -> (y0: f32[2,3]) {
+      %0 = slice %a0 {sizes = [2,3], starts = [0,0], steps = [1, 1]} : f32[2,3]
+      %1 = exp %0 : f32[2,3]
+      return %1
+    }
+  return %s
+}
+"#;
+
+#[test]
+fn parts_of_shared_arrays_are_checked() {
+    let parse = |text: &str| crate::text::parse_plan(text).unwrap();
+    let sound = parse(SHARED);
+    assert_eq!(sound.to_string(), SHARED);
+    assert_eq!(verify_plan(&sound), []);
+    assert!(sound.reads(1, 0) && !sound.reads(0, 1));
+    let faults = |from: &str, to: &str| -> Vec<String> {
+        let plan = parse(&SHARED.replace(from, to));
+        verify_plan(&plan).into_iter().map(|fault| fault.message).collect()
+    };
+    let overlap = faults("start [2]", "start [1]");
+    assert_eq!(
+        overlap,
+        [
+            "another region writes where part 0 lies".to_owned(),
+            "another region writes where part 0 lies".to_owned()
+        ]
+    );
+    assert_eq!(faults("start [2]", "start [3]"), ["part 0 lies at 3 to 5 of f32[4,3]".to_owned()]);
+    // The reader wants what only it writes.
+    assert_eq!(
+        faults("starts = [0,0]", "starts = [1,0]"),
+        ["operand 0 is a shared array of which no earlier region has written what is read"
+            .to_owned()]
+    );
+}

@@ -1,0 +1,98 @@
+//! What extraction makes of the greedy grouping: where it differs, and why.
+
+#![allow(clippy::unwrap_used, reason = "a failure of what is not tested here may panic")]
+
+use fornax_ir::plan::{Phase, Plan};
+use fornax_ir::text::parse_graph;
+use fornax_ir::verify::verify_plan;
+use fornax_passes::egraph::{Rewrites, optimize};
+use fornax_passes::regions::{Outcome, Regrouped, Steering};
+use fornax_passes::{PassError, canonicalize, fuse_with};
+
+fn decide(text: &str, steering: &Steering) -> Result<Regrouped, PassError> {
+    let graph = canonicalize(parse_graph(text).unwrap()).unwrap();
+    let graph = optimize(&graph, Rewrites::Real).unwrap().graph;
+    let fused = fuse_with(&graph, Default::default(), steering)?;
+    assert_eq!(verify_plan(&fused.plan), []);
+    assert!(fused.cost_after <= fused.cost_before);
+    Ok(fused)
+}
+
+fn fused(text: &str) -> Regrouped {
+    decide(text, &Steering::default()).unwrap()
+}
+
+/// The classes of the run's regions, with the number of results of each.
+fn classes(plan: &Plan) -> Vec<(&'static str, usize)> {
+    let run = plan.regions.iter().filter(|region| region.phase == Phase::Run);
+    run.map(|region| (region.class(), region.body.outputs().len())).collect()
+}
+
+fn chosen(fused: &Regrouped) -> Vec<&'static str> {
+    let is_chosen = |considered: &&_| {
+        matches!(
+            considered,
+            fornax_passes::regions::Considered { outcome: Outcome::Chosen { .. }, .. }
+        )
+    };
+    fused.considered.iter().filter(is_chosen).map(|considered| considered.rule).collect()
+}
+
+/// KernelBench L3/31, 32 and 44: a norm in front of a product.
+const NORM_AND_PRODUCT: &str = r#"graph @norm(%x: f32[4096,768], %g: f32[768], %b: f32[768], %w: f32[768,3072]) -> (y: f32[4096,3072]) {
+  %0 = layer_norm %x, %g, %b {axis = 1, epsilon = 1e-5} : f32[4096,768] @"norm"
+  %1 = matmul %0, %w : f32[4096,3072] @"product"
+  return %1
+}"#;
+
+#[test]
+fn the_statistics_of_a_norm_are_computed_in_one_pass_over_the_rows() {
+    let fused = fused(NORM_AND_PRODUCT);
+    // Mean and deviation are read by the product, which normalises as it loads: greedy grouping
+    // computes each in a kernel of its own.
+    assert_eq!(classes(&fused.plan), [("rows", 2), ("contraction", 1)]);
+    assert_eq!(chosen(&fused), ["reduction-chain"]);
+    assert!(fused.cost_after < fused.cost_before);
+}
+
+/// KernelBench L3/9 and 10, before their activations: a sum that is needed with and without one.
+const RESIDUAL: &str = r#"graph @residual(%x: f32[2048,256], %w: f32[256,256]) -> (s: f32[2048,256], y: f32[2048,256]) {
+  %0 = matmul %x, %w : f32[2048,256] @"product"
+  %1 = add %0, %x : f32[2048,256] @"sum"
+  %2 = relu %1 : f32[2048,256] @"act"
+  %3 = exp %2 : f32[2048,256] @"exp"
+  return %1, %3
+}"#;
+
+#[test]
+fn an_epilogue_goes_on_behind_a_value_that_is_a_result() {
+    let fused = fused(RESIDUAL);
+    assert_eq!(classes(&fused.plan), [("contraction", 2)]);
+    assert_eq!(chosen(&fused), ["epilogue"]);
+}
+
+#[test]
+fn what_is_forbidden_or_illegal_is_recorded_with_the_fact() {
+    let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
+    let steering = Steering { forbids: vec![pair("sum", "act")], ..Steering::default() };
+    let fused = decide(RESIDUAL, &steering).unwrap();
+    assert_eq!(classes(&fused.plan), [("contraction", 1), ("pointwise", 1)]);
+    let outcomes: Vec<&Outcome> = fused.considered.iter().map(|of| &of.outcome).collect();
+    assert_eq!(outcomes, [&Outcome::Rejected("--forbid sum->act".to_owned())]);
+
+    let steering = Steering { pins: vec![pair("norm", "product")], ..Steering::default() };
+    // The product itself normalises, so that one region computes parts of both.
+    assert!(decide(NORM_AND_PRODUCT, &steering).is_ok());
+    let two = r#"graph @two(%x: f32[64,64], %w: f32[64,64], %v: f32[64,64]) -> (y: f32[64,64]) {
+  %0 = matmul %x, %w : f32[64,64] @"first"
+  %1 = matmul %0, %v : f32[64,64] @"second"
+  return %1
+}"#;
+    let steering = Steering { pins: vec![pair("first", "second")], ..Steering::default() };
+    let error = decide(two, &steering).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "[first] and [second] cannot be one region: a contraction cannot be computed beside another \
+         reduction, scan, window or contraction (at `matmul` second)"
+    );
+}
