@@ -93,6 +93,6 @@ fn what_is_forbidden_or_illegal_is_recorded_with_the_fact() {
     assert_eq!(
         error,
         "[first] and [second] cannot be one region: a contraction cannot be computed beside another \
-         reduction, scan, window or contraction (at `matmul` second)"
+         reduction, scan, window or contraction (at `matmul` first)"
     );
 }
