@@ -42,12 +42,20 @@ pub(super) struct Candidates<'a> {
     pub all: Vec<Candidate>,
     /// The position of each seed's own candidate.
     seeds: BTreeMap<usize, usize>,
-    /// Pairs of seeds that were looked at: the rule, and the candidate or what forbids it.
-    pairs: BTreeMap<(usize, usize), (&'static str, Result<usize, String>)>,
+    /// Pairs of seeds that were looked at.
+    pairs: BTreeMap<(usize, usize), Pair>,
     /// Groups of seeds that must be in one region.
     pinned: Vec<BTreeSet<usize>>,
     /// The values of other run regions that each seed reads.
     reads: BTreeMap<usize, BTreeSet<(usize, usize)>>,
+}
+
+/// Two seeds that were looked at.
+struct Pair {
+    /// By which rule they would join.
+    rule: &'static str,
+    /// The candidate, or what forbids it.
+    found: Result<usize, String>,
 }
 
 /// A choice of candidates.
@@ -108,8 +116,8 @@ impl<'a> Candidates<'a> {
                     let outcome = growth.compose(&key, other, rule);
                     if let [a, b] = joined[..] {
                         let position = candidates.all.len();
-                        let noted = outcome.as_ref().map(|_| position).map_err(Clone::clone);
-                        candidates.pairs.entry((a, b)).or_insert((rule, noted));
+                        let found = outcome.as_ref().map(|_| position).map_err(Clone::clone);
+                        candidates.pairs.entry((a, b)).or_insert(Pair { rule, found });
                     }
                     known.insert(key, outcome.as_ref().ok().map(|_| candidates.all.len()));
                     if let Ok(candidate) = outcome {
@@ -198,20 +206,19 @@ impl<'a> Candidates<'a> {
                 members.contains(&a) && members.contains(&b)
             })
         };
-        let of_pair = |(&(a, b), (rule, found)): (&(usize, usize), &(&'static str, _))| {
+        let of_pair = |(&(a, b), pair): (&(usize, usize), &Pair)| {
             let apart = self.all[self.seeds[&a]].cost + self.all[self.seeds[&b]].cost;
-            let outcome = match found {
-                Err(reason) => Outcome::Rejected(String::clone(reason)),
+            let outcome = match &pair.found {
+                Err(reason) => Outcome::Rejected(reason.clone()),
                 Ok(number) => {
-                    let candidate: &Candidate = &self.all[*number];
-                    let together = candidate.cost;
+                    let together = self.all[*number].cost;
                     match is_chosen(a, b) {
                         true => Outcome::Chosen { together, apart },
                         false => Outcome::Dearer { together, apart },
                     }
                 }
             };
-            Considered { first: names(a), second: names(b), rule, outcome }
+            Considered { first: names(a), second: names(b), rule: pair.rule, outcome }
         };
         self.pairs.iter().map(of_pair).collect()
     }

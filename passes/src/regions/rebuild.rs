@@ -1,7 +1,7 @@
 //! The plan of a choice of candidates.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use fornax_ir::PrecisionPolicy;
 use fornax_ir::plan::{Joined, Phase, Plan, Region, ValueRef, join};
@@ -80,22 +80,15 @@ fn order(candidates: &Candidates<'_>, choice: &Choice) -> Vec<usize> {
     let members = |number: usize| &candidates.all[choice.chosen[number].0].members;
     let mut users: Vec<Vec<usize>> = vec![Vec::new(); count];
     let mut waits = vec![0usize; count];
-    let mut giver: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    let mut giver: BTreeMap<(usize, usize), usize> = BTreeMap::new();
     for (number, (_, results)) in choice.chosen.iter().enumerate() {
-        for &(seed, _) in results {
-            let givers = giver.entry(seed).or_default();
-            if !givers.contains(&number) {
-                givers.push(number);
-            }
-        }
+        giver.extend(results.iter().map(|&value| (value, number)));
     }
-    for number in 0..count {
+    for (number, wait) in waits.iter_mut().enumerate() {
         let read = candidates.read_by(members(number));
-        let givers = read.iter().filter_map(|(seed, _)| giver.get(seed)).flatten();
-        let mut needs: Vec<usize> = givers.copied().filter(|&from| from != number).collect();
-        needs.sort_unstable();
-        needs.dedup();
-        waits[number] = needs.len();
+        let needs = read.iter().filter_map(|value| giver.get(value)).copied();
+        let needs: BTreeSet<usize> = needs.filter(|&from| from != number).collect();
+        *wait = needs.len();
         needs.into_iter().for_each(|from| users[from].push(number));
     }
     let key = |number: usize| Reverse((members(number).last().copied(), number));
