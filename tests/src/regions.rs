@@ -47,7 +47,7 @@ pub fn evaluate(
             let value = store(value, dtype);
             match contents.parts.get(&output) {
                 Some(part) => {
-                    let start = sizes(&[part.start.clone()], dims)?[0];
+                    let start = sizes(std::slice::from_ref(&part.start), dims)?[0];
                     let whole = stored.get_mut(&ValueRef::Shared(part.shared));
                     write_part(whole.expect("invariant: it is there"), &value, part.axis, start);
                 }
