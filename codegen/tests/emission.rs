@@ -213,7 +213,7 @@ fn functions_have_code_without_calls() {
     use UnaryFn::*;
     let all = [
         Exp, Expm1, Log, Log1p, Sin, Cos, Tan, Asin, Acos, Atan, Sinh, Cosh, Tanh, Asinh, Acosh,
-        Atanh, Erf, Erfc, Rsqrt, Reciprocal, Floor, Ceil, Trunc, RoundEven, Sign, Abs, Neg, IsNan,
+        Atanh, Erf, Erfc, Sigmoid, Gelu, Softplus, Mish, Rsqrt, Reciprocal, Floor, Ceil, Trunc, RoundEven, Sign, Abs, Neg, IsNan,
         IsInf,
     ];
     for function in all {

@@ -91,6 +91,14 @@ functions! {
         Erf = "erf",
         /// `1 - erf(x)`, accurate where that is small.
         Erfc = "erfc",
+        /// `1 / (1 + e^-x)`
+        Sigmoid = "sigmoid",
+        /// `x P(z <= x)` for a standard normal `z`; NaN for minus infinity.
+        Gelu = "gelu",
+        /// `log(1 + e^x)`
+        Softplus = "softplus",
+        /// `x tanh(log(1 + e^x))`; NaN for minus infinity.
+        Mish = "mish",
         /// Logical (bool) or bitwise (integer) complement.
         Not = "not",
         /// Whether x is NaN; gives bool.

@@ -5,12 +5,16 @@
 //! outside and channels inside, and the weights have to lie like that. The prepare program turns them
 //! once; the region reads the turned weights through the opposite transposition, which the lowering
 //! sees through.
+//!
+//! The phases of a transposed convolution with stride meet as many taps each where the kernel has zeros for
+//! those that some of them lack: the prepare program adds them, and no tap needs a condition.
 
 use std::collections::BTreeMap;
 
 use fornax_ir::op::{AxisRole, ContractionForm, ContractionKind, OpClass, OpCtx};
+use fornax_ir::plan::index::{Index, IndexSpace};
 use fornax_ir::plan::{Phase, Plan, Region, Schedule, ValueRef};
-use fornax_ir::{Graph, IndexExpr, LocSet, NodeId, Precision, Type, attrs};
+use fornax_ir::{Attrs, Dim, Graph, Guard, IndexExpr, LocSet, NodeId, Precision, Type, attrs};
 
 use crate::{PassError, schedule};
 
@@ -24,12 +28,12 @@ const FEWEST_CHANNELS: i64 = 8;
 pub fn pack(mut plan: Plan) -> Result<Plan, PassError> {
     let first_run = plan.regions.iter().take_while(|region| region.phase == Phase::Prepare).count();
     let mut packed: Vec<Region> = Vec::new();
-    let mut known: BTreeMap<(ValueRef, Vec<i64>), usize> = BTreeMap::new();
+    let mut known: BTreeMap<(ValueRef, Turn), usize> = BTreeMap::new();
     // Where regions read packed values: region, operand, number of the packed value.
     let mut reads: Vec<(usize, usize, usize)> = Vec::new();
     for index in first_run..plan.regions.len() {
         let Some(found) = find(&plan, &plan.regions[index]) else { continue };
-        let key = (found.value, found.order.clone());
+        let key = (found.value, found.turn.clone());
         let number = match known.get(&key) {
             Some(&number) => number,
             None => {
@@ -63,14 +67,25 @@ pub fn pack(mut plan: Plan) -> Result<Plan, PassError> {
     Ok(plan)
 }
 
+/// How a kernel is changed.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Turn {
+    /// Zeros before and after each axis.
+    zeros: Vec<[i64; 2]>,
+    /// The axes of the turned kernel.
+    order: Vec<i64>,
+}
+
 /// A kernel that is to be turned.
 struct Found {
     /// The region's operand, and the body's input node for it.
     operand: usize,
     node: NodeId,
     value: ValueRef,
-    /// The axes of the turned kernel.
-    order: Vec<i64>,
+    turn: Turn,
+    /// The contraction, and its attributes with the changed kernel.
+    anchor: NodeId,
+    attrs: Attrs,
 }
 
 fn find(plan: &Plan, region: &Region) -> Option<Found> {
@@ -96,9 +111,54 @@ fn find(plan: &Plan, region: &Region) -> Option<Found> {
         return None;
     }
     let types = body.operand_types(anchor);
-    let form = form(&OpCtx { attrs: &body.node(anchor).attrs, operands: &types });
-    let order = order(&form)?;
-    Some(Found { operand, node, value, order })
+    let attrs = &body.node(anchor).attrs;
+    let form_of = form;
+    let form = form_of(&OpCtx { attrs, operands: &types });
+    let rank = types[1].rank();
+    let unchanged = || (vec![[0; 2]; rank], attrs.clone());
+    let (zeros, attrs) = with_zeros(body, attrs, &types[1], &form).unwrap_or_else(unchanged);
+    let is_padded = zeros.iter().any(|zeros| *zeros != [0; 2]);
+    let order = match order(&form) {
+        Some(order) => order,
+        None if is_padded => (0..rank as i64).collect(),
+        None => return None,
+    };
+    Some(Found { operand, node, value, turn: Turn { zeros, order }, anchor, attrs })
+}
+
+/// Zeros around a kernel with which all taps that any position asks for are there, and the attributes of
+/// the transposed convolution with that kernel.
+fn with_zeros(
+    body: &Graph,
+    attrs: &Attrs,
+    kernel: &Type,
+    form: &ContractionForm,
+) -> Option<(Vec<[i64; 2]>, Attrs)> {
+    attrs.get("output_padding")?;
+    let mut space = IndexSpace::new(&body.dims);
+    let axes: Vec<Index> =
+        form.axes.iter().map(|(size, _)| Index::var(space.add_var(size))).collect();
+    let mut zeros = vec![[0; 2]; kernel.rank()];
+    let (mut begin, mut end) =
+        (attrs.ints("pads_begin").to_vec(), attrs.ints("pads_end").to_vec());
+    for guard in &form.rhs.guards {
+        let Guard::Within { value, high, .. } = guard else { return None };
+        let axis = form.rhs.index.iter().position(|expr| expr == value)?;
+        let spatial = axis.checked_sub(2)?;
+        if attrs.ints("dilations")[spatial] != 1 {
+            return None;
+        }
+        let (low, most) = space.bounds(&space.compose(value, &axes, &[]));
+        let (low, most) = (low?.as_const()?, most?.as_const()?);
+        let last = (high - Dim::constant(1)).as_const()?;
+        zeros[axis] = [(-low).max(0), (most - last).max(0)];
+        begin[spatial] += zeros[axis][0];
+        end[spatial] += zeros[axis][1];
+    }
+    let mut attrs = attrs.clone();
+    attrs.insert("pads_begin", begin);
+    attrs.insert("pads_end", end);
+    Some((zeros, attrs))
 }
 
 /// Output channels, taps, input channels; none where the kernel is not of that kind or is like that.
@@ -139,8 +199,18 @@ fn turned(plan: &Plan, found: &Found, number: usize) -> Result<Region, PassError
     let ty = plan.ty(found.value);
     let mut body = empty_like(plan, "pack");
     let kernel = input(&mut body, "a0", ty)?;
-    let order = found.order.clone();
-    let result = body.add("transpose", attrs! { perm: order }, &[kernel], LocSet::none())?;
+    let mut result = kernel;
+    let zeros = &found.turn.zeros;
+    if zeros.iter().any(|zeros| *zeros != [0; 2]) {
+        let side = |side: usize| zeros.iter().map(|zeros| zeros[side].into()).collect::<Vec<Dim>>();
+        let (before, after) = (side(0), side(1));
+        let attrs = attrs! { before: before, after: after, mode: "constant", value: 0.0f64 };
+        result = body.add("pad", attrs, &[result], LocSet::none())?;
+    }
+    if !found.turn.order.is_sorted() {
+        let order = found.turn.order.clone();
+        result = body.add("transpose", attrs! { perm: order }, &[result], LocSet::none())?;
+    }
     body.output("y0", result);
     let name = format!("pack{number}");
     let schedule = schedule::choose(&body, Precision::Ieee, &plan.dims)
@@ -167,14 +237,21 @@ fn reading_turned(body: &Graph, found: &Found) -> Result<Graph, PassError> {
         let ty = body.ty(id);
         let name = body.input_name(id);
         let value = if id == found.node {
-            let sizes = found.order.iter().map(|&axis| ty.shape[axis as usize].clone());
+            let Turn { zeros, order } = &found.turn;
+            let sizes = order.iter().map(|&axis| {
+                let [before, after] = zeros[axis as usize];
+                &ty.shape[axis as usize] + Dim::constant(before + after)
+            });
             let turned = Type::new(ty.dtype, sizes.collect::<Vec<_>>());
             let kernel = input(&mut copy, name, &turned)?;
-            let mut back = vec![0i64; found.order.len()];
-            for (position, &axis) in found.order.iter().enumerate() {
+            let mut back = vec![0i64; order.len()];
+            for (position, &axis) in order.iter().enumerate() {
                 back[axis as usize] = position as i64;
             }
-            copy.add("transpose", attrs! { perm: back }, &[kernel], LocSet::none())?
+            match order.is_sorted() {
+                true => kernel,
+                false => copy.add("transpose", attrs! { perm: back }, &[kernel], LocSet::none())?,
+            }
         } else {
             input(&mut copy, name, ty)?
         };
@@ -187,7 +264,8 @@ fn reading_turned(body: &Graph, found: &Found) -> Result<Graph, PassError> {
         let node = body.node(id);
         let operands: Vec<NodeId> =
             body.operands(id).iter().map(|operand| copies[operand]).collect();
-        let value = copy.add(node.op.name(), node.attrs.clone(), &operands, node.loc.clone())?;
+        let attrs = if id == found.anchor { &found.attrs } else { &node.attrs };
+        let value = copy.add(node.op.name(), attrs.clone(), &operands, node.loc.clone())?;
         copies.insert(id, value);
     }
     for output in body.outputs() {
@@ -259,6 +337,35 @@ mod tests {
         assert!(plan.regions[2].operands.contains(&turned));
         assert!(plan.regions[2].operands.contains(&first));
         assert_eq!(plan.outputs[0].value, ValueRef::Region { region: 2, output: 0 });
+    }
+
+    #[test]
+    fn phases_get_as_many_taps() {
+        let mut graph = Graph::new("f");
+        let x = graph.input("x", ty(&[8, 16, 64, 64])).unwrap();
+        let kernel = graph.weight("w", ty(&[16, 32, 3, 4]), None).unwrap();
+        let attrs = attrs! {
+            strides: vec![2i64; 2],
+            pads_begin: vec![1i64; 2],
+            pads_end: vec![1i64; 2],
+            dilations: vec![1i64; 2],
+            groups: 1i64,
+            output_padding: vec![1i64, 0],
+        };
+        let y = graph.add("conv_transpose", attrs, &[x, kernel], LocSet::none()).unwrap();
+        graph.output("y", y);
+        let before = graph.ty(y).clone();
+        let plan = pack(crate::fuse(&graph, PrecisionPolicy::Tf32).unwrap()).unwrap();
+        assert_eq!(verify_plan(&plan), [], "{plan}");
+        let turned = ValueRef::Region { region: 0, output: 0 };
+        assert_eq!(*plan.ty(turned), ty(&[32, 4, 4, 16]));
+        let body = &plan.regions[1].body;
+        let anchor = body.outputs()[0].value;
+        assert_eq!(*body.ty(anchor), before);
+        let OpClass::Contraction(form) = body.node(anchor).op.class() else { panic!("{plan}") };
+        let operands = body.operand_types(anchor);
+        let form = form(&OpCtx { attrs: &body.node(anchor).attrs, operands: &operands });
+        assert_eq!(form.rhs.guards, []);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use fornax_ir::op::{ContractionForm, ContractionKind, OpClass, OpCtx};
 use fornax_ir::plan::{Plan, Rejection, Schedule, Structure, structure};
 use fornax_ir::{
-    DType, Dim, DimRange, Graph, NodeId, Precision, PrecisionPolicy, ScalarExpr, Symbol,
+    DType, Dim, DimRange, Graph, NodeId, Precision, PrecisionPolicy, ScalarExpr, Symbol, UnaryFn,
 };
 
 pub(crate) use rows::is_worth_chaining;
@@ -26,6 +26,9 @@ const BLOCKS_TO_FILL: i64 = 132;
 
 /// Operands beyond which a thread computes one element at a time.
 const MANY_OPERANDS: usize = 64;
+/// Instructions for an element above which a pointwise kernel computes longer than it moves memory: 55 of
+/// `f32` that are read and written once on an H200, some of which are addresses.
+const MANY_INSTRUCTIONS: f64 = 35.0;
 
 /// How accurately a region's contraction multiplies under a policy, which is about `f32` sums alone.
 pub(crate) fn precision(body: &Graph, policy: PrecisionPolicy) -> Precision {
@@ -104,8 +107,7 @@ pub(crate) fn functions_of(body: &Graph, id: NodeId) -> f64 {
         match expr {
             ScalarExpr::Arg(_) | ScalarExpr::Const(_) => 0.0,
             ScalarExpr::Cast(_, x) => count(x),
-            // Polynomials and their ranges.
-            ScalarExpr::Unary(_, x) => 10.0 + count(x),
+            ScalarExpr::Unary(function, x) => instructions(*function) + count(x),
             ScalarExpr::Binary(_, x, y) => 2.0 + count(x) + count(y),
             ScalarExpr::Select(c, x, y) => 1.0 + count(c) + count(x) + count(y),
         }
@@ -116,6 +118,20 @@ pub(crate) fn functions_of(body: &Graph, id: NodeId) -> f64 {
             count(&form(&OpCtx { attrs: &body.node(id).attrs, operands: &operands }))
         }
         _ => 0.0,
+    }
+}
+
+/// Instructions of a function, about (see `codegen/src/math`).
+fn instructions(function: UnaryFn) -> f64 {
+    use UnaryFn::{
+        Abs, Ceil, Exp, Floor, IsInf, IsNan, Neg, Not, Reciprocal, RoundEven, Rsqrt, Sign, Sigmoid,
+        Sqrt, Tanh, Trunc,
+    };
+    match function {
+        Neg | Abs | Sign | Floor | Ceil | RoundEven | Trunc | Not | IsNan | IsInf => 2.0,
+        Exp | Sqrt | Rsqrt | Reciprocal => 15.0,
+        Sigmoid | Tanh => 25.0,
+        _ => 40.0,
     }
 }
 
@@ -157,7 +173,12 @@ fn pointwise(body: &Graph, dims: &BTreeMap<Symbol, DimRange>) -> Schedule {
     // Each element of a long concatenation chooses among all operands: code and registers grow with both.
     let operands = body.inputs().len();
     let vector = if operands > MANY_OPERANDS { 1 } else { vector };
-    let unroll = if enough(4 * vector) && operands <= MANY_OPERANDS / 4 { 2 } else { 1 };
+    // One access of each operand a thread: on an H200 further ones, a block's width apart, cost 3 % of the
+    // bandwidth of a copy. Where instructions take longer than memory, more of them are independent.
+    let unroll = if functions(body) >= MANY_INSTRUCTIONS
+        && enough(4 * vector)
+        && operands <= MANY_OPERANDS / 4
+    { 2 } else { 1 };
     Schedule::Pointwise { threads: THREADS, vector, unroll }
 }
 
@@ -178,13 +199,26 @@ fn reduce(
         let parts = (folded / 16_384).clamp(1, 4 * BLOCKS_TO_FILL / outputs.max(1)).max(1);
         return Schedule::FoldSplit { threads: THREADS, vector, parts: parts as u32 };
     }
-    if folded <= 8 || (!contiguous && (folded <= 64 || outputs >= 128 * BLOCKS_TO_FILL)) {
+    if folded <= 8 || (!contiguous && folded <= 64) {
         // Several adjacent results a thread: also where no wide access is aligned, the lines that a warp
         // asks for are then mostly whole ones.
         let threads = 256;
         let enough = outputs >= 2 * i64::from(threads * vector) * BLOCKS_TO_FILL;
         let vector = if enough && !contiguous { vector } else { 1 };
         return Schedule::FoldThread { threads, vector };
+    }
+    if !contiguous {
+        // Adjacent threads read adjacent elements of neighbouring results: whole lines, and where those do
+        // not begin at multiples of a line, few of them twice.
+        let rows = if outputs >= 4 * 128 * BLOCKS_TO_FILL { 128 } else { 32 };
+        let mut threads = 4 * rows;
+        while threads < 1024
+            && i64::from(threads) < 2 * folded * i64::from(rows)
+            && outputs / i64::from(rows) * i64::from(threads) < 1024 * BLOCKS_TO_FILL
+        {
+            threads *= 2;
+        }
+        return Schedule::FoldBlock { threads, rows, vector: 1 };
     }
     // About four loads per thread, between a warp and a block per row.
     let wanted = (folded as u64).div_ceil(4 * u64::from(vector)).next_power_of_two();

@@ -125,6 +125,10 @@ impl<'c> Emitter<'c, '_> {
             UnaryFn::Atanh => single::atanh(&m, x),
             UnaryFn::Erf => single::erf(&m, x),
             UnaryFn::Erfc => single::erfc(&m, x),
+            UnaryFn::Sigmoid => single::sigmoid(&m, x),
+            UnaryFn::Gelu => single::gelu(&m, x),
+            UnaryFn::Softplus => single::softplus(&m, x),
+            UnaryFn::Mish => single::mish(&m, x),
             _ => return Err(self.unsupported(function.name(), dtype)),
         };
         Ok(value.into())
@@ -144,6 +148,9 @@ impl<'c> Emitter<'c, '_> {
             UnaryFn::Sinh => double::sinh(&m, x),
             UnaryFn::Cosh => double::cosh(&m, x),
             UnaryFn::Tanh => double::tanh(&m, x),
+            UnaryFn::Sigmoid => double::sigmoid(&m, x),
+            UnaryFn::Softplus => double::softplus(&m, x),
+            UnaryFn::Mish => double::mish(&m, x),
             _ => return Err(self.unsupported(function.name(), DType::F64)),
         };
         Ok(value.into())

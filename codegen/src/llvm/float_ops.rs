@@ -68,6 +68,24 @@ impl<'c> FloatOps for LlvmFloat<'_, 'c> {
         self.ir.float_intrinsic("llvm.sqrt", &[a])
     }
 
+    fn max(&self, a: FloatValue<'c>, b: FloatValue<'c>) -> FloatValue<'c> {
+        self.ir.float_intrinsic("llvm.maximum", &[a, b])
+    }
+
+    fn min(&self, a: FloatValue<'c>, b: FloatValue<'c>) -> FloatValue<'c> {
+        self.ir.float_intrinsic("llvm.minimum", &[a, b])
+    }
+
+    fn inverse_near(&self, a: FloatValue<'c>) -> FloatValue<'c> {
+        match self.bit_width() {
+            64 => self.ir.fdiv(self.float(1.0), a),
+            _ => {
+                let name = "llvm.nvvm.rcp.approx.ftz.f";
+                self.ir.intrinsic(name, &[], &[a.into()]).into_float_value()
+            }
+        }
+    }
+
     fn rint(&self, a: FloatValue<'c>) -> FloatValue<'c> {
         self.ir.float_intrinsic("llvm.roundeven", &[a])
     }

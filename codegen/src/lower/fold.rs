@@ -335,6 +335,20 @@ impl Folding {
         self.combine.iter().map(|expr| b.evaluate(expr, &args)).collect()
     }
 
+    /// How many operands are read for an element.
+    pub fn reads(&self) -> u32 {
+        match self.elements {
+            Elements::Operand { .. } => 1,
+            Elements::Products { .. } => 2,
+        }
+    }
+
+    /// Whether the result depends on the order of the elements by rounding.
+    pub fn rounds(&self) -> bool {
+        self.init.iter().any(|number| number.dtype().is_float())
+            && self.combine.iter().any(adds_or_multiplies)
+    }
+
     /// Folds the tile along one of its dimensions.
     pub fn reduce_tile(&self, b: &mut KernelBuilder, dim: u32, sums: &[ValueId]) -> Vec<ValueId> {
         b.reduce(dim, sums, &self.combine)
@@ -404,6 +418,16 @@ fn with_counter(mut init: Vec<Scalar>, combine: &[ScalarExpr]) -> (Vec<Scalar>, 
     let mut combine: Vec<ScalarExpr> = combine.iter().map(|expr| shifted(expr, count)).collect();
     combine.push(ScalarExpr::arg(count).binary(BinaryFn::Add, ScalarExpr::arg(2 * count + 1)));
     (init, combine)
+}
+
+fn adds_or_multiplies(expr: &ScalarExpr) -> bool {
+    match expr {
+        ScalarExpr::Arg(_) | ScalarExpr::Const(_) => false,
+        ScalarExpr::Unary(_, x) | ScalarExpr::Cast(_, x) => adds_or_multiplies(x),
+        ScalarExpr::Binary(BinaryFn::Add | BinaryFn::Mul, ..) => true,
+        ScalarExpr::Binary(_, x, y) => adds_or_multiplies(x) || adds_or_multiplies(y),
+        ScalarExpr::Select(c, x, y) => [c, x, y].into_iter().any(|expr| adds_or_multiplies(expr)),
+    }
 }
 
 /// The expression with arguments from `from` on moved up by one.

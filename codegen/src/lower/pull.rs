@@ -9,7 +9,7 @@ use fornax_ir::{
 
 use super::CodegenError;
 use super::emit::{Array, Emitter};
-use super::index::{Condition, Index, Mask};
+use super::index::{Index, Mask};
 use crate::kernel::{KernelBuilder, ValueId};
 
 impl Emitter<'_> {
@@ -381,12 +381,11 @@ impl Emitter<'_> {
         };
         let node = self.site.body.outputs()[output].value;
         let is_contraction = matches!(self.site.structure, Structure::Contraction(_));
-        // Some positions of a contraction give an index beyond the result's end.
+        // Some positions of a contraction give an index outside of the result.
         let mut mask = mask.clone();
-        for (value, size) in index.iter().zip(shape.iter()) {
-            if is_contraction && !self.space.below(value, size) {
-                let (value, high) = (value.clone(), Some(size.clone()));
-                mask.insert(Condition::Within { value, low: None, high });
+        if is_contraction {
+            for (value, size) in index.iter().zip(shape.iter()) {
+                mask.extend(self.space.within(value, &Dim::constant(0), size));
             }
         }
         let value = self.pull(b, node, index, &mask)?;

@@ -267,7 +267,7 @@ impl Group<'_> {
             every: 1,
         };
         let start = fold.initial(emitter, b);
-        let sums = along_row(emitter, b, &stretch, &start, &|emitter, b, at, limits, sums| {
+        let sums = along_row(emitter, b, &stretch, (&start, None), &|emitter, b, at, limits, sums| {
             let at = emitter.space.linearize(&[part.row.clone(), Index::var(at)], &self.parts);
             let mut partial = Vec::new();
             for (number, (neutral, dtype)) in fold.neutral().zip(fold.accumulators()).enumerate() {

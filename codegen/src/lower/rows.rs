@@ -9,7 +9,7 @@ use fornax_ir::plan::{RowAnchor, Rows};
 
 use super::emit::{Emitter, build_kernel};
 use super::fold::Folding;
-use super::fold_kernels::{Stretch, along_row};
+use super::fold_kernels::{Join, Stretch, along_row};
 use super::index::{Index, Mask};
 use super::pointwise::{modes, tail, within_extent};
 use super::site::Site;
@@ -182,7 +182,15 @@ impl<'s> Chain<'s> {
     ) -> Result<Vec<ValueId>, CodegenError> {
         let start: Vec<ValueId> =
             now.iter().flat_map(|(_, fold)| fold.initial(emitter, b)).collect();
-        along_row(emitter, b, stretch, &start, &|emitter, b, at, limits, sums| {
+        let join: &Join<'_, 'a> = &|emitter, b, x, y| {
+            let mut sums = Vec::new();
+            for (_, fold) in now {
+                let own = sums.len()..sums.len() + fold.accumulators().count();
+                sums.extend(fold.combine(emitter, b, &x[own.clone()], &y[own]));
+            }
+            sums
+        };
+        along_row(emitter, b, stretch, (&start, Some(join)), &|emitter, b, at, limits, sums| {
             let mut next = Vec::new();
             for &(anchor, fold) in now {
                 let axes = anchor.axes(&emitter.space, place.row, &Index::var(at));
@@ -204,7 +212,7 @@ impl<'s> Chain<'s> {
         stretch: &Stretch<'_>,
     ) -> Result<(), CodegenError> {
         if self.rows.outputs.iter().any(|output| output.per_element) {
-            along_row(emitter, b, stretch, &[], &|emitter, b, at, limits, _| {
+            along_row(emitter, b, stretch, (&[], None), &|emitter, b, at, limits, _| {
                 self.store_elements(emitter, b, place, &Index::var(at), limits)?;
                 Ok(Vec::new())
             })?;

@@ -103,7 +103,7 @@ pub(super) fn lower(
             unroll: 1,
             every: 1,
         };
-        along_row(emitter, b, &stretch, &start, &|emitter, b, at, limits, carried| {
+        along_row(emitter, b, &stretch, (&start, None), &|emitter, b, at, limits, carried| {
             let mask = union(&mask, limits);
             let step = Step { node: anchor, form: &form, row: &row, length, mask: &mask };
             step.emit(emitter, b, &Index::var(at), carried)

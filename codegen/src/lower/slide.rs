@@ -8,8 +8,8 @@ use fornax_ir::{Dim, NodeId};
 
 use super::emit::build_kernel;
 use super::fold::Folding;
-use super::fold_kernels::{Nest, WRITTEN_OUT, adjacent_axes, finish, nested};
-use super::index::Index;
+use super::fold_kernels::{Nest, Place, WRITTEN_OUT, adjacent_axes, finish};
+use super::index::{Index, Mask};
 use super::pointwise::{modes, whole_or_masked};
 use super::site::Site;
 use super::{CodegenError, LoweredRegion, single};
@@ -38,10 +38,10 @@ pub(super) fn lower(
         Some(window) if window * i64::from(rows) <= MOST_WRITTEN_OUT => window,
         _ => WRITTEN_OUT,
     };
-    let groups = adjacent_axes(site, anchor, folding.inner.len());
+    let groups = adjacent_axes(site, anchor, &folding);
     let nest = Nest { groups: &groups, written_out };
     let layout =
-        Layout { shape: vec![threads], registers: Vec::new(), threads: modes(&[(0, threads, 1)]) };
+        Layout { shape: vec![threads, 1], registers: Vec::new(), threads: modes(&[(0, threads, 1)]) };
     let tile = i64::from(threads);
     let (kernel, mut launch) = build_kernel(site, &site.kernel_name(""), threads, |emitter, b| {
         emitter.set_tile(&layout);
@@ -59,8 +59,8 @@ pub(super) fn lower(
                     there.extend(emitter.space.within(&row, &Dim::constant(0), size));
                     outer[axis] = row;
                 }
-                let sums = folding.initial(emitter, b);
-                let sums = nested(emitter, b, &folding, (&outer, nest, Vec::new()), mask, &sums)?;
+                let results = Place { folding: &folding, outer: &outer, mask };
+                let sums = results.nested(emitter, b, (nest, Vec::new()), &Mask::new())?;
                 finish(emitter, b, &folding, &outer, &there, &sums)?;
             }
             Ok(())

@@ -36,6 +36,9 @@ const DOUBLE_BYTES: u32 = 48 * 1024;
 /// Bytes of the widest access.
 const ACCESS_BYTES: u32 = 16;
 
+/// Products that are added up one after another at most.
+const MOST_IN_A_ROW: i64 = 64;
+
 /// A contraction by tiles.
 struct Tiling<'a> {
     product: Product<'a>,
@@ -165,6 +168,13 @@ impl<'a> Tiling<'a> {
         if 2 * bytes <= DOUBLE_BYTES { 2 } else { 1 }
     }
 
+    /// Whether the products of each step are added up on their own: a rounding error grows with the
+    /// number of additions in a row.
+    fn in_parts(&self) -> bool {
+        let steps = self.product.inner.extent.bounds(self.product.site.dims).1;
+        self.product.form.accumulator.is_float() && steps > MOST_IN_A_ROW
+    }
+
     /// The sums of products for the block's tile of the result.
     fn multiply(
         &self,
@@ -197,7 +207,13 @@ impl<'a> Tiling<'a> {
                     yields.push(self.fetch(emitter, b, batch, side, next)?);
                 }
                 emitter.set_tile(&self.tile);
-                yields.push(self.multiply_tiles(emitter, b, sides, buffer, carried[2]));
+                yields.push(if self.in_parts() {
+                    let zeros = emitter.full(b, Scalar::new(self.product.form.accumulator, 0.0));
+                    let part = self.multiply_tiles(emitter, b, sides, buffer, zeros);
+                    b.add(carried[2], part)
+                } else {
+                    self.multiply_tiles(emitter, b, sides, buffer, carried[2])
+                });
                 if self.buffers() == 1 {
                     b.barrier();
                 }

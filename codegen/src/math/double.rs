@@ -58,6 +58,28 @@ pub(crate) fn exp<M: FloatOps>(m: &M, x: M::Float) -> M::Float {
     exp_scaled(m, x, 0)
 }
 
+/// `1 / (1 + e^-x)`
+pub(crate) fn sigmoid<M: FloatOps>(m: &M, x: M::Float) -> M::Float {
+    m.div(m.float(1.0), m.add(exp(m, m.neg(x)), m.float(1.0)))
+}
+
+/// `log(1 + e^x)`, as `max(x, 0) + log(1 + e^-|x|)`.
+pub(crate) fn softplus<M: FloatOps>(m: &M, x: M::Float) -> M::Float {
+    let tail = log1p(m, exp(m, m.neg(m.abs(x))));
+    m.add(m.max(x, m.float(0.0)), tail)
+}
+
+/// `x tanh(log(1 + e^x))`; see the function of `f32`.
+pub(crate) fn mish<M: FloatOps>(m: &M, x: M::Float) -> M::Float {
+    let (one, two) = (m.float(1.0), m.float(2.0));
+    let power = exp(m, m.neg(m.abs(x)));
+    let square = m.mul(power, power);
+    let is_negative = m.lt(x, m.float(0.0));
+    let top = m.fma(two, power, m.select(is_negative, square, one));
+    let bottom = m.fma(two, m.select(is_negative, one, square), top);
+    m.mul(x, m.div(top, bottom))
+}
+
 /// `e^x - 1`, as `2^n (e^r - 1) + (2^n - 1)`, halved so that `2^n` does not overflow first.
 pub(crate) fn expm1<M: FloatOps>(m: &M, x: M::Float) -> M::Float {
     let (low, high) = (m.float(-60.0), m.float(710.0));

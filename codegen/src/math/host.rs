@@ -55,6 +55,26 @@ macro_rules! host {
                 a.sqrt()
             }
 
+            fn max(&self, a: $float, b: $float) -> $float {
+                if a.is_nan() || b.is_nan() {
+                    return $float::NAN;
+                }
+                if a.total_cmp(&b).is_lt() { b } else { a }
+            }
+
+            fn min(&self, a: $float, b: $float) -> $float {
+                -self.max(-a, -b)
+            }
+
+            fn inverse_near(&self, a: $float) -> $float {
+                // As far off as the instruction may be, in a direction that looks random.
+                let inverse = 1.0 / a;
+                match a.to_bits().wrapping_mul(0x9e37_79b1) >> 16 & 1 {
+                    0 => inverse.next_up(),
+                    _ => inverse.next_down(),
+                }
+            }
+
             fn rint(&self, a: $float) -> $float {
                 a.round_ties_even()
             }

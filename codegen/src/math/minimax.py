@@ -103,6 +103,14 @@ def scaled_erfc(q):
     return (1 + 2 * x) * exp(x * x) * erfc(x)
 
 
+GELU_SCALE = mpf(13421773) / 2**25
+
+
+def gelu_factor(u):
+    a = u / (1 - GELU_SCALE * u)
+    return (1 + GELU_SCALE * a) * erfc(a / sqrt(mpf(2))) * exp(a * a / 2) / 2
+
+
 SINGLE = {
     "exp: (e^r - 1 - r) / r^2": lambda n: fit(n, lambda r: (expm1(away(r)) - away(r)) / away(r) ** 2, lambda r: r**2 / exp(r), -0.3468, 0.3468, 4),
     "expm1: (e^r - 1 - r) / r^2": lambda n: fit(n, lambda r: (expm1(away(r)) - away(r)) / away(r) ** 2, lambda r: abs(away(r) ** 2 / expm1(away(r))), -0.502, 0.502, 5),
@@ -119,6 +127,8 @@ SINGLE = {
     "erf nearer 0: (erf x - x) / x": lambda n: fit(n, lambda u: (erf(sqrt(max(u, tiny))) - sqrt(max(u, tiny))) / sqrt(max(u, tiny)), lambda u: sqrt(max(u, tiny)) / erf(sqrt(max(u, tiny))), 0, mpf(0.48) ** 2, 5),
     "erf: -log(erfc t) / t - 1": lambda n: fit(n, lambda t: -log(erfc(t)) / t - 1, lambda t: t * erfc(t) / erf(t), 0.99, 4.0, 8),
     "erfc: (1 + 2 x) e^(x^2) erfc x, of (x - 4) / (x + 4)": lambda n: fit(n, scaled_erfc, lambda q: 1 / scaled_erfc(q), mpf(0.45 - 4) / mpf(4.45), mpf(10.1 - 4) / mpf(14.1), 10, refit=False),
+    "gelu: (1 + 0.4 a) e^(a^2 / 2) P(z > a), of a / (1 + 0.4 a)": lambda n: fit(n, gelu_factor, lambda u: 1 / gelu_factor(u), 0, mpf(14.5) / (1 + GELU_SCALE * mpf(14.5)), 9, refit=False),
+    "softplus: (log(1 + e) - e) / e^2": lambda n: fit(n, lambda e: (log1p(away(e)) - away(e)) / away(e) ** 2, lambda e: away(e) ** 2 / log1p(away(e)), 0, 1, 9, refit=False),
     "log2: (log2((1 + s) / (1 - s)) / s - 2 / ln 2) / s^2": lambda n: fit(n, lambda u: (log((1 + sqrt(max(u, tiny))) / (1 - sqrt(max(u, tiny)))) / log(2) / sqrt(max(u, tiny)) - 2 / log(2)) / max(u, tiny), lambda u: max(u, tiny), 0, mpf(0.1717) ** 2, 3),
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Each function is written once over [`FloatOps`], the operations that a GPU executes with correct
 //! rounding, so the same formula emits PTX and runs on the host, where a test compares it with `f64`
-//! over the whole range of `f32`: at most 2 units in the last place, subnormal numbers, infinities, NaN
+//! over the whole range of `f32`: at most 2 units in the last place (what is composed of others: as its test says), subnormal numbers, infinities, NaN
 //! and negative zero included. Common paths have no branches.
 //!
 //! For `f64` there are the exponential and logarithmic functions, those built on them, and the remainder,
@@ -71,6 +71,12 @@ pub(crate) trait FloatOps {
     fn neg(&self, a: Self::Float) -> Self::Float;
     fn abs(&self, a: Self::Float) -> Self::Float;
     fn sqrt(&self, a: Self::Float) -> Self::Float;
+    /// The larger, where -0 < +0; NaN if one is NaN.
+    fn max(&self, a: Self::Float, b: Self::Float) -> Self::Float;
+    /// The smaller, where -0 < +0; NaN if one is NaN.
+    fn min(&self, a: Self::Float, b: Self::Float) -> Self::Float;
+    /// `1 / a` for `a` between 2^-126 and 2^126, with a relative error of at most 2^-23 (PTX ISA, "rcp").
+    fn inverse_near(&self, a: Self::Float) -> Self::Float;
     /// The nearest integer, ties to even.
     fn rint(&self, a: Self::Float) -> Self::Float;
     /// Rounded towards zero.

@@ -44,6 +44,10 @@ struct Function {
     name: &'static str,
     ours: fn(&Host, f32) -> f32,
     exact: fn(f64) -> f64,
+    /// In units in the last place.
+    bound: f64,
+    /// Not checked below: a factor of the result is subnormal.
+    least: f32,
 }
 
 /// The series of `erf` with positive terms only, and beyond 3 the continued fraction of `erfc`
@@ -79,15 +83,40 @@ fn erfc(x: f64) -> f64 {
 fn functions() -> Vec<Function> {
     macro_rules! list {
         ($($name:ident: $exact:expr),* $(,)?) => {
-            vec![$(Function { name: stringify!($name), ours: single::$name, exact: $exact }),*]
+            vec![$(Function { name: stringify!($name), ours: single::$name, exact: $exact, bound: 2.0, least: f32::NEG_INFINITY }),*]
         };
     }
-    list![
+    let composed = [
+        Function { name: "gelu", ours: single::gelu, exact: gelu, bound: 5.0, least: f32::NEG_INFINITY },
+        Function { name: "sigmoid", ours: single::sigmoid, exact: sigmoid, bound: 2.5, least: f32::NEG_INFINITY },
+        Function { name: "softplus", ours: single::softplus, exact: softplus, bound: 2.5, least: f32::NEG_INFINITY },
+        Function { name: "mish", ours: single::mish, exact: mish, bound: 4.0, least: -87.0 },
+    ];
+    let mut functions = list![
         exp: f64::exp, expm1: f64::exp_m1, log: f64::ln, log1p: f64::ln_1p, sin: f64::sin,
         cos: f64::cos, tan: f64::tan, asin: f64::asin, acos: f64::acos, atan: f64::atan,
         sinh: f64::sinh, cosh: f64::cosh, tanh: f64::tanh, asinh: asinh, acosh: acosh,
         atanh: f64::atanh, erf: erf, erfc: erfc,
-    ]
+    ];
+    functions.extend(composed);
+    functions
+}
+
+fn sigmoid(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+fn softplus(x: f64) -> f64 {
+    let above = if x < 0.0 { 0.0 } else { x };
+    above + (-x.abs()).exp().ln_1p()
+}
+
+fn mish(x: f64) -> f64 {
+    x * softplus(x).tanh()
+}
+
+fn gelu(x: f64) -> f64 {
+    0.5 * x * erfc(-x * std::f64::consts::FRAC_1_SQRT_2)
 }
 
 /// Rust's own loses digits near 0 and overflows.
@@ -108,9 +137,12 @@ fn acosh(x: f64) -> f64 {
 fn check(patterns: impl Iterator<Item = u32> + Clone) {
     let mut report = String::new();
     let mut failed = false;
-    for Function { name, ours, exact } in functions() {
+    for Function { name, ours, exact, bound, least } in functions() {
         let mut worst = (0.0, 0f32);
         for x in specials().chain(patterns.clone().map(f32::from_bits)) {
+            if x < least {
+                continue;
+            }
             let error = ulps(ours(&Host, x), exact(f64::from(x)));
             if error > worst.0 {
                 worst = (error, x);
@@ -119,20 +151,20 @@ fn check(patterns: impl Iterator<Item = u32> + Clone) {
         let (error, x) = worst;
         let got = ours(&Host, x);
         report += &format!("{name}: {error:.3} ulp at {x:e} ({got:e}, {:e})\n", exact(x.into()));
-        failed |= error > 2.0;
+        failed |= error > bound;
     }
     println!("{report}");
-    assert!(!failed, "more than 2 ulp:\n{report}");
+    assert!(!failed, "more than the bound:\n{report}");
 }
 
 #[test]
-fn functions_are_within_two_ulp_everywhere() {
+fn functions_are_within_their_bounds_everywhere() {
     check((0..=u32::MAX).step_by(4001));
 }
 
 #[test]
 #[ignore = "all bit patterns: an hour"]
-fn functions_are_within_two_ulp_for_every_number() {
+fn functions_are_within_their_bounds_for_every_number() {
     check(0..=u32::MAX);
 }
 

@@ -1,6 +1,6 @@
 //! Reductions, windows and contractions by the fold schedules.
 
-use fornax_bundle::DType;
+use fornax_bundle::{DType, Precision};
 use fornax_ir::plan::Schedule;
 use fornax_ir::{Attrs, attrs};
 use fornax_runtime::compare::Arithmetic;
@@ -59,6 +59,104 @@ fn rows_of_all_sizes() {
             let sum = body.add("reduce_sum", axes(&[1], false), &[x]);
             body.output(sum);
         });
+    }
+}
+
+/// Sums of 2^20 numbers in 0..1 over an axis of `[outer, length, inner]`: the error of all, relative to the
+/// norm of the results, against sums in `f64`.
+fn error_of_sums([outer, length, inner]: [usize; 3], schedule: &Schedule, symbolic: bool) -> f64 {
+    // The upper bits of a linear congruential generator (Knuth, MMIX).
+    let mut state = 1u64;
+    let numbers: Vec<f32> = (0..outer * length * inner)
+        .map(|_| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 40) as f32 / (1u64 << 24) as f32
+        })
+        .collect();
+    let sizes = [("A", outer as i64), ("B", length as i64), ("C", inner as i64)];
+    let make = |body: &mut Body| {
+        let x = body.input(DType::F32, &["A", "B", "C"]);
+        let sum = body.add("reduce_sum", axes(&[1], false), &[x]);
+        body.output(sum);
+    };
+    let sized = (&sizes[..], symbolic);
+    let sums = Case::run_sized(&make, schedule.clone(), Precision::Ieee, sized, &[&numbers]);
+    let exact = (0..outer * inner).map(|at| {
+        let first = at / inner * length * inner + at % inner;
+        let along = (0..length).map(|k| f64::from(numbers[first + k * inner]));
+        along.sum::<f64>()
+    });
+    let squares = exact.zip(&sums).fold((0.0, 0.0), |(error, norm), (exact, &sum)| {
+        (error + (f64::from(sum) - exact).powi(2), norm + exact * exact)
+    });
+    (squares.0 / squares.1).sqrt()
+}
+
+/// The error of torch's own sums on the GPU is about 4.5e-8, most of it the result's own rounding.
+#[test]
+fn long_sums_are_as_accurate_as_their_rounding() {
+    const BOUND: f64 = 6e-8;
+    let across = Schedule::FoldBlock { threads: 128, rows: 32, vector: 1 };
+    let along = Schedule::FoldBlock { threads: 64, rows: 2, vector: 4 };
+    let wide = Schedule::FoldThread { threads: 32, vector: 4 };
+    let single = Schedule::FoldThread { threads: 64, vector: 1 };
+    let split = Schedule::FoldSplit { threads: 32, vector: 4, parts: 3 };
+    let rows = Schedule::Rows { threads: 32, rows: 1, vector: 4, items: 1 };
+    let groups = Schedule::RowGroups { threads: 32, vector: 4, items: 1, blocks: 2 };
+    for (shape, schedules) in [
+        ([1, 16384, 64], vec![(&wide, true), (&split, false)]),
+        ([4, 4096, 64], vec![(&across, true), (&single, false)]),
+        ([64, 16384, 1], vec![(&along, true), (&groups, false)]),
+        ([1, 1 << 20, 1], vec![(&rows, false)]),
+    ] {
+        for (schedule, symbolic) in schedules {
+            let error = error_of_sums(shape, schedule, symbolic);
+            assert!(error < BOUND, "{shape:?} {schedule} symbolic {symbolic}: {error:e}");
+        }
+    }
+}
+
+/// Products add up as numbers of both signs do; torch's own error is 8e-7 at this length.
+#[test]
+fn long_products_are_accurate() {
+    const BOUND: f64 = 4e-7;
+    let length = 4096;
+    let mut state = 3u64;
+    let mut numbers = |count: usize| -> Vec<f32> {
+        let next = |_| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+        };
+        (0..count).map(next).collect()
+    };
+    let (a, b) = (numbers(8 * length), numbers(length * 8));
+    let make = |body: &mut Body| {
+        let (a, b) = (body.input(DType::F32, &["8", "K"]), body.input(DType::F32, &["K", "8"]));
+        let product = body.add("matmul", attrs! {}, &[a, b]);
+        body.output(product);
+    };
+    let sizes = [("K", length as i64)];
+    let tile = Schedule::Tile { block_m: 16, block_n: 16, block_k: 16, thread_m: 2, thread_n: 2 };
+    let schedules = [
+        tile,
+        Schedule::FoldBlock { threads: 32, rows: 1, vector: 4 },
+        Schedule::FoldThread { threads: 64, vector: 1 },
+    ];
+    for schedule in schedules {
+        for symbolic in [false, true] {
+            let (sized, inputs) = ((&sizes[..], symbolic), [&a[..], &b[..]]);
+            let sums = Case::run_sized(&make, schedule.clone(), Precision::Ieee, sized, &inputs);
+            let (mut error, mut norm) = (0.0, 0.0);
+            for (at, &sum) in sums.iter().enumerate() {
+                let products = (0..length)
+                    .map(|k| f64::from(a[at / 8 * length + k]) * f64::from(b[k * 8 + at % 8]));
+                let exact: f64 = products.sum();
+                error += (f64::from(sum) - exact).powi(2);
+                norm += exact * exact;
+            }
+            let error = (error / norm).sqrt();
+            assert!(error < BOUND, "{schedule} symbolic {symbolic}: {error:e}");
+        }
     }
 }
 

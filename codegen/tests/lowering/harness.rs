@@ -94,11 +94,25 @@ impl Case<'_> {
         precision: Precision,
         inputs: &[&[f32]],
     ) -> Vec<f32> {
-        let none = Dims::new();
+        Case::run_sized(make, schedule, precision, (&[], false), inputs)
+    }
+
+    /// As [`Case::run_on`], with sizes that are known or symbolic.
+    #[track_caller]
+    pub fn run_sized(
+        make: &dyn Fn(&mut Body),
+        schedule: Schedule,
+        precision: Precision,
+        (sizes, symbolic): (&[(&str, i64)], bool),
+        inputs: &[&[f32]],
+    ) -> Vec<f32> {
+        let sizes: Dims = sizes.iter().map(|&(name, size)| (name.into(), size)).collect();
         let graph = Graph::new("region");
-        let mut body = Body { graph, sizes: none.clone(), symbolic: false };
+        let mut body = Body { graph, sizes: sizes.clone(), symbolic };
         make(&mut body);
         let body = body.graph;
+        let range = DimRange { min: 0, max: 1 << 20, divisor: 1 };
+        let dims = sizes.keys().map(|name| (name.clone(), range)).collect();
         let region = Region {
             name: "r0".to_owned(),
             phase: Phase::Run,
@@ -108,18 +122,18 @@ impl Case<'_> {
             precision,
             schedule,
         };
-        let lowered = lower(&region, &BTreeMap::new()).unwrap_or_else(|error| panic!("{error}"));
+        let lowered = lower(&region, &dims).unwrap_or_else(|error| panic!("{error}"));
         let tensors: Vec<Tensor> = region
             .body
             .inputs()
             .iter()
             .zip(inputs)
             .map(|(&id, values)| {
-                let shape = region.body.ty(id).shape.as_const().unwrap();
-                Tensor::from_f32(&shape, values)
+                let shape = region.body.ty(id).shape.iter().map(|dim| dim.eval(&sizes).unwrap());
+                Tensor::from_f32(&shape.map(|size| size as usize).collect::<Vec<_>>(), values)
             })
             .collect();
-        let results = run(&region.body, &lowered, &tensors, &none);
+        let results = run(&region.body, &lowered, &tensors, &sizes);
         results[0].to_f64().into_iter().map(|value| value as f32).collect()
     }
 

@@ -151,14 +151,28 @@ fn convolutions() {
 
 #[test]
 fn transposed_convolutions() {
-    for (stride, pad, dilation, groups) in [(1, 0, 1, 1), (2, 1, 1, 1), (3, 2, 2, 2)] {
+    // The last ones: phases that share a window, from the first position on or not; with gaps between taps;
+    // those that do not share one.
+    for (stride, pad, dilation, groups, kernel, added) in [
+        (1, 0, 1, 1, "3", 0),
+        (3, 2, 2, 2, "3", 0),
+        (2, 1, 1, 1, "3", 1),
+        (2, 1, 1, 1, "4", 0),
+        (2, 1, 2, 1, "3", 0),
+        (5, 1, 2, 2, "3", 0),
+        (2, 1, 3, 1, "3", 0),
+    ] {
         let sizes = [("N", 2), ("H", 5), ("W", 4)];
         check_with(&SCHEDULES[..2], Precision::Tf32, &sizes, Fill::Signed, &|body| {
             let x = body.input(DType::F32, &["N", "6", "H", "W"]);
-            let w = body.input(DType::F32, &["6", "4", "3", "3"]);
+            let w = body.input(DType::F32, &["6", "4", kernel, kernel]);
             let mut attrs = geometry(stride, pad, dilation, groups);
-            attrs.insert("output_padding", vec![0i64; 2]);
+            attrs.insert("output_padding", vec![added; 2]);
             let result = body.add("conv_transpose", attrs, &[x, w]);
+            let shape = body.graph.ty(result).shape.to_vec();
+            let bias = body.input(DType::F32, &["1", "1", "1", "1"]);
+            let bias = body.add("broadcast", attrs! { shape: shape }, &[bias]);
+            let result = body.add("add", attrs! {}, &[result, bias]);
             body.output(result);
         });
     }

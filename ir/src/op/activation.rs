@@ -67,7 +67,10 @@ pub(super) const DEFS: &[OpDef] = &[
         |x, number| (x * number(alpha) + number(beta)).binary(BinaryFn::Min, number(1.0)).binary(BinaryFn::Max, number(0.0))),
     activation!("swish" [alpha], "`x / (1 + e^(-alpha * x))` (ONNX Swish, opset 24); with `alpha` 1 also called SiLU; NaN for minus infinity.",
         |x| x * (1.0 / (1.0 + libm::exp(-alpha * x))),
-        |x, number| x.clone() / (number(1.0) + (x * number(-alpha)).unary(UnaryFn::Exp))),
+        |x, number| {
+            let scaled = if alpha == 1.0 { x.clone() } else { x.clone() * number(alpha) };
+            x * scaled.unary(UnaryFn::Sigmoid)
+        }),
     activation!("shrink" [lambd, bias], "`x + bias` below `-lambd`, `x - bias` above `lambd`, else 0, also for NaN (ONNX Shrink, opset 9).",
         |x| if x < -lambd { x + bias } else if x > lambd { x - bias } else { 0.0 },
         |x, number| {
@@ -129,18 +132,17 @@ fn eval_gelu<T: Real>(ctx: &EvalCtx<'_>, operands: &[&Value<T>]) -> Value<T> {
     }
 }
 
-/// `(1 + tanh(u)) / 2 = 1 / (1 + e^(-2u))`, which does not cancel.
+/// `(1 + tanh(u)) / 2` is the sigmoid of `2 u`, which does not cancel.
 fn gelu_body(ctx: &OpCtx<'_>) -> ScalarExpr {
     let number = |value: f64| ScalarExpr::number(ctx.first().dtype, value);
     let x = arg(0);
     if ctx.attrs.text("approximate") == "tanh" {
-        let scale = -2.0 * std::f64::consts::FRAC_2_PI.sqrt();
+        let scale = 2.0 * std::f64::consts::FRAC_2_PI.sqrt();
         let square = x.clone() * x.clone();
         let exponent = x.clone() * (square * number(scale * 0.044715) + number(scale));
-        x / (number(1.0) + exponent.unary(UnaryFn::Exp))
+        x * exponent.unary(UnaryFn::Sigmoid)
     } else {
-        let argument = x.clone() * number(-std::f64::consts::FRAC_1_SQRT_2);
-        x * number(0.5) * argument.unary(UnaryFn::Erfc)
+        x.unary(UnaryFn::Gelu)
     }
 }
 

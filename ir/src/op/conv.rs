@@ -70,6 +70,22 @@ fn infer(ctx: &OpCtx<'_>) -> Result<Type, Violation> {
     Ok(Type::new(x.dtype, shape))
 }
 
+/// The positions of an output's spatial axis as `count * quotient + phase - shift`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Split {
+    /// How many phases there are.
+    pub count: i64,
+    /// Positions before the first one that are counted too.
+    pub shift: i64,
+    /// What the phase is to the products.
+    pub role: AxisRole,
+}
+
+impl Split {
+    /// An axis of one phase.
+    pub const NONE: Split = Split { count: 1, shift: 0, role: AxisRole::Batch };
+}
+
 /// The iteration axes of a (possibly transposed) convolution: batch, group if there are several, phases of
 /// the output's spatial axes where there are several, output channels of the group, output's spatial axes
 /// within a phase, input channels of the group, kernel.
@@ -88,19 +104,18 @@ pub(super) struct ConvAxes {
     /// The phase of each spatial axis; 0 where there is one.
     pub phase: Vec<IndexExpr>,
     pub kernel: Vec<IndexExpr>,
-    /// The number of phases of each spatial axis.
-    phases: Vec<i64>,
+    splits: Vec<Split>,
 }
 
 impl ConvAxes {
     /// The axes for sizes per group of output and input channels; `spatial` has the sizes of the output's
-    /// spatial axes, each of which has so many `phases`.
+    /// spatial axes and how each is split.
     pub fn new(
         batch: &Dim,
         groups: i64,
         columns: &Dim,
         inner: &Dim,
-        (spatial, phases): (&[Dim], &[i64]),
+        (spatial, splits): (&[Dim], &[Split]),
         kernel: &[Dim],
     ) -> ConvAxes {
         let mut axes = Vec::new();
@@ -110,16 +125,19 @@ impl ConvAxes {
         };
         let batch = axis(batch, AxisRole::Rows);
         let group = (groups > 1).then(|| axis(&Dim::constant(groups), AxisRole::Batch));
-        let phase = phases
+        let phase = splits
             .iter()
-            .map(|&count| match count {
+            .map(|split| match split.count {
                 1 => IndexExpr::size(0i64),
-                _ => axis(&Dim::constant(count), AxisRole::Batch),
+                count => axis(&Dim::constant(count), split.role),
             })
             .collect();
         let column = axis(columns, AxisRole::Columns);
-        let spatial = std::iter::zip(spatial, phases)
-            .map(|(size, &count)| axis(&size.ceil_div(&Dim::constant(count)), AxisRole::Rows))
+        let spatial = std::iter::zip(spatial, splits)
+            .map(|(size, split)| {
+                let reached = size + Dim::constant(split.shift);
+                axis(&reached.ceil_div(&Dim::constant(split.count)), AxisRole::Rows)
+            })
             .collect();
         let channel_in_group = axis(inner, AxisRole::Inner);
         let kernel = kernel.iter().map(|size| axis(size, AxisRole::Inner)).collect();
@@ -137,15 +155,17 @@ impl ConvAxes {
             spatial,
             phase,
             kernel,
-            phases: phases.to_vec(),
+            splits: splits.to_vec(),
         }
     }
 
     /// The result's index.
     pub fn out(&self) -> Vec<IndexExpr> {
         let mut out = vec![self.batch.clone(), self.out_channel.clone()];
-        for (axis, &phases) in self.phases.iter().enumerate() {
-            out.push(self.spatial[axis].clone().times(phases).plus(self.phase[axis].clone()));
+        for (axis, split) in self.splits.iter().enumerate() {
+            let position = self.spatial[axis].clone().times(split.count);
+            let position = position.plus(self.phase[axis].clone());
+            out.push(position.plus(IndexExpr::size(-split.shift)));
         }
         out
     }
@@ -160,8 +180,8 @@ fn form(ctx: &OpCtx<'_>) -> ContractionForm {
         .map(|axis| sliding.windows(axis, &sizes[axis], &kernel[axis], false))
         .collect();
     let columns = w.shape[0].floor_div(&Dim::constant(groups));
-    let phases = vec![1; spatial.len()];
-    let spatial = (spatial.as_slice(), phases.as_slice());
+    let splits = vec![Split::NONE; spatial.len()];
+    let spatial = (spatial.as_slice(), splits.as_slice());
     let axes = ConvAxes::new(&x.shape[0], groups, &columns, &w.shape[1], spatial, kernel);
     let mut lhs = OperandMap {
         index: vec![axes.batch.clone(), axes.channel.clone()],

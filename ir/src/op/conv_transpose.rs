@@ -3,10 +3,10 @@
 use fornax_bundle::Dim;
 
 use super::contraction::{Ring, accumulator, eval_sum_of_products, zeros};
-use super::conv::{ConvAxes, require_operands};
+use super::conv::{ConvAxes, Split, require_operands};
 use super::sliding::{Extent, Sliding, inside};
 use super::{
-    Arity, ContractionForm, ContractionKind, OpClass, OpCtx, OpDef, OperandMap, Violation, require,
+    Arity, AxisRole, ContractionForm, ContractionKind, OpClass, OpCtx, OpDef, OperandMap, Violation, require,
 };
 use crate::interp::{Array, Element, EvalCtx, Value};
 use crate::{AttrKind, Guard, IndexExpr, Type, eval_polynomial};
@@ -78,21 +78,23 @@ fn out_sizes(ctx: &OpCtx<'_>) -> Vec<Dim> {
         .collect()
 }
 
-/// The result's positions `o` along a spatial axis with stride `s` fall into `s` phases `o mod s`, and each
-/// phase meets every `s`-th position of the kernel only (every `s / gcd(s, d)`-th with dilation `d`): a phase
-/// is a dense convolution, so nothing is multiplied by zeros between the elements of the operand.
+/// The result's positions along a spatial axis with stride `s` fall into `s` phases, and each phase meets only
+/// some positions of the kernel: what is multiplied are dense convolutions, not zeros between the elements of
+/// the operand. Where all phases of an axis can read the same window of the operand, they are further columns
+/// of one product (see [`Shared`]); else each phase is a product of its own (see [`Separate`]).
 fn form(ctx: &OpCtx<'_>) -> ContractionForm {
     let (x, w) = (&ctx.operands[0], &ctx.operands[1]);
     let sliding = Sliding::of(ctx.attrs);
     let groups = ctx.attrs.int("groups");
     let inner = w.shape[0].floor_div(&Dim::constant(groups));
-    let phases: Vec<Phases> =
-        (0..x.rank() - 2).map(|axis| Phases::new(&sliding, axis)).collect();
-    let taps: Vec<Dim> = std::iter::zip(&phases, &w.shape[2..])
-        .map(|(phases, kernel)| kernel.ceil_div(&Dim::constant(phases.tap_stride)))
+    let phases: Vec<Phases> = (0..x.rank() - 2)
+        .map(|axis| Phases::new(&sliding, axis, &w.shape[axis + 2], axis + 3 == x.rank()))
         .collect();
-    let (sizes, strides) = (out_sizes(ctx), &sliding.strides);
-    let spatial = (sizes.as_slice(), strides.as_slice());
+    let splits: Vec<Split> =
+        phases.iter().enumerate().map(|(axis, phases)| phases.split(sliding.strides[axis])).collect();
+    let taps: Vec<Dim> = phases.iter().map(Phases::taps).collect();
+    let sizes = out_sizes(ctx);
+    let spatial = (sizes.as_slice(), splits.as_slice());
     let axes = ConvAxes::new(&x.shape[0], groups, &w.shape[1], &inner, spatial, &taps);
     let mut lhs = OperandMap {
         index: vec![axes.batch.clone(), axes.channel.clone()],
@@ -103,14 +105,12 @@ fn form(ctx: &OpCtx<'_>) -> ContractionForm {
         guards: Vec::new(),
     };
     for (axis, phases) in phases.iter().enumerate() {
-        let (size, kernel) = (&x.shape[axis + 2], &w.shape[axis + 2]);
+        let size = &x.shape[axis + 2];
         let at = phases.at(&axes.spatial[axis], &axes.phase[axis], &axes.kernel[axis]);
         lhs.guards.extend(at.is_hit);
         lhs.guards.push(inside(&at.position, size));
         lhs.index.push(at.position);
-        if kernel.divided_exactly(&Dim::constant(phases.tap_stride)).is_none() {
-            rhs.guards.push(inside(&at.tap, kernel));
-        }
+        rhs.guards.extend(at.is_tap);
         rhs.index.push(at.tap);
     }
     ContractionForm {
@@ -124,12 +124,33 @@ fn form(ctx: &OpCtx<'_>) -> ContractionForm {
 }
 
 /// How a spatial axis falls into phases.
+enum Phases {
+    Shared(Shared),
+    Separate(Separate),
+}
+
+/// All phases read the same positions of the operand.
 ///
-/// The element at `i`, times the kernel's at `k`, goes to `o = i * s + k * d - p`. With `g = gcd(s, d)`,
-/// only `o` with `o + p` divisible by `g` are met, by `k = t * s / g + first` for `t = 0, 1, ..` with
-/// `first = (o + p) / g * (d / g)^-1 mod s / g`. For `o = q * s + phase` this is at
-/// `i = q + (phase + p - first * d) / s - t * d / g`.
-struct Phases {
+/// The element at `i`, times the kernel's at `k`, goes to `o = i * s + k * d - p`. For `o = q * s + phase -
+/// shift`, the positions that any phase meets are `i = q + reach - t` for `t = 0, 1, ..`, by `k = (t * s +
+/// phase - shift + p - reach * s) / d`, where that is whole and in the kernel.
+struct Shared {
+    stride: i64,
+    dilation: i64,
+    shift: i64,
+    /// `p - shift - reach * s`
+    start: i64,
+    reach: i64,
+    kernel: i64,
+    taps: i64,
+}
+
+/// Each phase reads positions of its own.
+///
+/// With `g = gcd(s, d)`, only `o` with `o + p` divisible by `g` are met, by `k = t * s / g + first` for `t = 0,
+/// 1, ..` with `first = (o + p) / g * (d / g)^-1 mod s / g`. For `o = q * s + phase` this is at `i = q + (phase
+/// + p - first * d) / s - t * d / g`.
+struct Separate {
     stride: i64,
     dilation: i64,
     pad: i64,
@@ -139,6 +160,7 @@ struct Phases {
     tap_stride: i64,
     /// The inverse of `d / g` modulo `s / g`.
     inverse: i64,
+    kernel: Dim,
 }
 
 /// Where a position of the iteration axes lies.
@@ -146,18 +168,91 @@ struct PhaseIndex {
     position: IndexExpr,
     tap: IndexExpr,
     is_hit: Option<Guard>,
+    is_tap: Vec<Guard>,
 }
 
 impl Phases {
-    fn new(sliding: &Sliding, axis: usize) -> Phases {
+    /// `is_last`: adjacent positions are adjacent in memory.
+    fn new(sliding: &Sliding, axis: usize, kernel: &Dim, is_last: bool) -> Phases {
+        let separate = Separate::new(sliding, axis, kernel);
+        let (Some(kernel), true) = (kernel.as_const(), separate.stride > 1) else {
+            return Phases::Separate(separate);
+        };
+        let with_shift = |shift| Shared::new(sliding, axis, kernel, shift);
+        // What begins at the first position keeps accesses aligned.
+        let aligned = with_shift(0);
+        let shifted = with_shift(separate.pad % separate.stride);
+        let shared = if is_last && aligned.taps <= shifted.taps { aligned } else { shifted };
+        match separate.taps().as_const() {
+            Some(taps) if shared.taps <= taps => Phases::Shared(shared),
+            _ => Phases::Separate(separate),
+        }
+    }
+
+    fn split(&self, count: i64) -> Split {
+        match self {
+            Phases::Shared(shared) => Split { count, shift: shared.shift, role: AxisRole::Columns },
+            Phases::Separate(_) => Split { count, ..Split::NONE },
+        }
+    }
+
+    fn taps(&self) -> Dim {
+        match self {
+            Phases::Shared(shared) => Dim::constant(shared.taps),
+            Phases::Separate(separate) => separate.taps(),
+        }
+    }
+
+    fn at(&self, quotient: &IndexExpr, phase: &IndexExpr, tap: &IndexExpr) -> PhaseIndex {
+        match self {
+            Phases::Shared(shared) => shared.at(quotient, phase, tap),
+            Phases::Separate(separate) => separate.at(quotient, phase, tap),
+        }
+    }
+}
+
+impl Shared {
+    fn new(sliding: &Sliding, axis: usize, kernel: i64, shift: i64) -> Shared {
+        let (stride, dilation) = (sliding.strides[axis], sliding.dilations[axis]);
+        let pad = sliding.pads_begin[axis];
+        let reach = (stride - 1 + pad - shift).div_euclid(stride);
+        let start = pad - shift - reach * stride;
+        let taps = (dilation * (kernel - 1) - start).div_euclid(stride) + 1;
+        Shared { stride, dilation, shift, start, reach, kernel, taps: taps.max(0) }
+    }
+
+    fn at(&self, quotient: &IndexExpr, phase: &IndexExpr, tap: &IndexExpr) -> PhaseIndex {
+        let back = tap.clone().times(-1i64);
+        let position = quotient.clone().plus(IndexExpr::size(self.reach)).plus(back);
+        let distance = tap.clone().times(self.stride).plus(phase.clone());
+        let distance = distance.plus(IndexExpr::size(self.start));
+        let mut is_tap = Vec::new();
+        if self.dilation > 1 {
+            let divisor = Dim::constant(self.dilation);
+            is_tap.push(Guard::Divisible { value: distance.clone(), divisor });
+        }
+        let at = distance.floor_div(self.dilation);
+        let most = (self.taps - 1) * self.stride + self.stride - 1 + self.start;
+        if self.start < 0 || most > self.dilation * (self.kernel - 1) {
+            is_tap.push(inside(&at, &Dim::constant(self.kernel)));
+        }
+        PhaseIndex { position, tap: at, is_hit: None, is_tap }
+    }
+}
+
+impl Separate {
+    fn new(sliding: &Sliding, axis: usize, kernel: &Dim) -> Separate {
         let (stride, dilation) = (sliding.strides[axis], sliding.dilations[axis]);
         let divisor = gcd(stride, dilation);
         let tap_stride = stride / divisor;
         let reduced = dilation / divisor;
         let inverse = (0..tap_stride).find(|n| reduced % tap_stride * n % tap_stride == 1);
-        let pad = sliding.pads_begin[axis];
-        let inverse = inverse.unwrap_or(0);
-        Phases { stride, dilation, pad, divisor, tap_stride, inverse }
+        let (pad, inverse) = (sliding.pads_begin[axis], inverse.unwrap_or(0));
+        Separate { stride, dilation, pad, divisor, tap_stride, inverse, kernel: kernel.clone() }
+    }
+
+    fn taps(&self) -> Dim {
+        self.kernel.ceil_div(&Dim::constant(self.tap_stride))
     }
 
     fn at(&self, quotient: &IndexExpr, phase: &IndexExpr, tap: &IndexExpr) -> PhaseIndex {
@@ -171,10 +266,13 @@ impl Phases {
             shifted.clone().plus(first.clone().times(-self.dilation)).floor_div(self.stride);
         let back = tap.clone().times(-(self.dilation / self.divisor));
         let divisor = Dim::constant(self.divisor);
+        let tap = tap.clone().times(self.tap_stride).plus(first);
+        let is_whole = self.kernel.divided_exactly(&Dim::constant(self.tap_stride)).is_some();
         PhaseIndex {
             position: quotient.clone().plus(offset).plus(back),
-            tap: tap.clone().times(self.tap_stride).plus(first),
             is_hit: (self.divisor > 1).then_some(Guard::Divisible { value: shifted, divisor }),
+            is_tap: if is_whole { Vec::new() } else { vec![inside(&tap, &self.kernel)] },
+            tap,
         }
     }
 }

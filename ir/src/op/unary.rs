@@ -66,14 +66,11 @@ pub(super) const DEFS: &[OpDef] = &[
     float_op!("acosh", "Inverse hyperbolic cosine (ONNX Acosh, opset 22).", |x| libm::acosh(x), Acosh),
     float_op!("atanh", "Inverse hyperbolic tangent (ONNX Atanh, opset 22).", |x| libm::atanh(x), Atanh),
     float_op!("erf", "The error function (ONNX Erf, opset 13).", |x| libm::erf(x), Erf),
-    float_op!("sigmoid", "`1 / (1 + e^-x)` (ONNX Sigmoid, opset 13).", |x| 1.0 / (1.0 + libm::exp(-x)), |y, number|
-        number(1.0) / (number(1.0) + (-y).unary(UnaryFn::Exp))),
-    float_op!("softplus", "`log(1 + e^x)` (ONNX Softplus, opset 22).", |x| softplus(x), |y, number|
-        y.clone().binary(BinaryFn::Max, number(0.0)) + exp_of_minus_abs(&y).unary(UnaryFn::Log1p)),
+    float_op!("sigmoid", "`1 / (1 + e^-x)` (ONNX Sigmoid, opset 13).", |x| 1.0 / (1.0 + libm::exp(-x)), Sigmoid),
+    float_op!("softplus", "`log(1 + e^x)` (ONNX Softplus, opset 22).", |x| softplus(x), Softplus),
     float_op!("softsign", "`x / (1 + |x|)` (ONNX Softsign, opset 22); NaN for infinities.", |x| x / (1.0 + x.abs()), |y, number|
         y.clone() / (number(1.0) + y.unary(UnaryFn::Abs))),
-    float_op!("mish", "`x * tanh(softplus(x))` (ONNX Mish, opset 22); NaN for minus infinity.", |x| x * libm::tanh(softplus(x)), |y, number|
-        mish(y, number)),
+    float_op!("mish", "`x * tanh(softplus(x))` (ONNX Mish, opset 22); NaN for minus infinity.", |x| x * libm::tanh(softplus(x)), Mish),
     float_op!("hard_swish", "`x * max(0, min(1, x / 6 + 1/2))` (ONNX HardSwish, opset 22); NaN for minus infinity.", |x| x * (x / 6.0 + 0.5).clamp(0.0, 1.0), |y, number|
         y.clone() * (y * number(1.0 / 6.0) + number(0.5)).binary(BinaryFn::Min, number(1.0)).binary(BinaryFn::Max, number(0.0))),
     NOT,
@@ -209,20 +206,4 @@ fn eval_is_nan<T: Real>(_: &EvalCtx<'_>, operands: &[&Value<T>]) -> Value<T> {
 /// `log(1 + e^x)`, where the exponential would overflow or drown: `x` itself or the exponential.
 fn softplus(x: f64) -> f64 {
     if x > 40.0 { x } else { libm::log1p(libm::exp(x)) }
-}
-
-/// `e^-|x|`, which cannot overflow.
-fn exp_of_minus_abs(x: &ScalarExpr) -> ScalarExpr {
-    (-x.clone().unary(UnaryFn::Abs)).unary(UnaryFn::Exp)
-}
-
-/// With `w = e^x`, `tanh(log(1 + w)) = (w^2 + 2w) / (w^2 + 2w + 2)`; for positive `x` both sides are
-/// divided by `w^2`, so that `e = e^-|x|` serves for both signs and nothing overflows or cancels.
-fn mish(x: ScalarExpr, number: impl Fn(f64) -> ScalarExpr) -> ScalarExpr {
-    let e = exp_of_minus_abs(&x);
-    let is_negative = || x.clone().binary(BinaryFn::Lt, number(0.0));
-    let square = e.clone() * e.clone();
-    let top = is_negative().select(square.clone(), number(1.0)) + number(2.0) * e;
-    let rest = number(2.0) * is_negative().select(number(1.0), square);
-    x * (top.clone() / (top + rest))
 }

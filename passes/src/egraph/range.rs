@@ -111,6 +111,11 @@ fn unary(function: UnaryFn, x: Interval) -> Interval {
         UnaryFn::Sqrt if x.low >= 0.0 => x.map_rising(f64::sqrt).widened(),
         UnaryFn::Tanh | UnaryFn::Erf | UnaryFn::Sin | UnaryFn::Cos => bounded(-1.0, 1.0),
         UnaryFn::Erfc => bounded(0.0, 2.0),
+        UnaryFn::Sigmoid => bounded(0.0, 1.0),
+        UnaryFn::Softplus => bounded(0.0, f64::INFINITY),
+        UnaryFn::Mish => bounded(-0.31, x.high.max(0.0)),
+        // The least value is that at about -0.75.
+        UnaryFn::Gelu => bounded(-0.2, x.high.max(0.0)),
         UnaryFn::Log1p if x.low >= 0.0 => bounded(0.0, f64::INFINITY),
         UnaryFn::Reciprocal if x.low > 0.0 => {
             Interval::new(1.0 / x.high, 1.0 / x.low).widened().meet(bounded(0.0, f64::INFINITY))

@@ -280,8 +280,8 @@ impl State<'_> {
         uses.count > 1 && inlined.bytes(self.graph) > own.saturating_add(own / 4)
     }
 
-    /// Computes reductions, and what is stored only for them, inside the one region that uses them, where
-    /// all of it goes along the same rows.
+    /// Computes what is stored inside the one region that uses it, where that can compute both: reductions
+    /// that go along the same rows, and values that it uses several times at the same position.
     fn chain_reductions(&mut self) {
         for &id in self.order.clone().iter().rev() {
             if !self.stored.contains(&id)
@@ -295,8 +295,10 @@ impl State<'_> {
             if self.prepared.contains(&id) != self.prepared.contains(&user) {
                 continue;
             }
+            let repeated = self.distinct_uses(id).repeated
+                || elements(self.graph, id) < elements(self.graph, user);
             self.stored.remove(&id);
-            if !self.is_chain(user) {
+            if !self.is_joined(user, repeated) {
                 self.stored.insert(id);
             }
         }
@@ -320,18 +322,21 @@ impl State<'_> {
         if found.len() == 1 { found.pop_first() } else { None }
     }
 
-    /// Whether what is now computed for a stored value is a chain of reductions that pays.
-    fn is_chain(&self, root: NodeId) -> bool {
+    /// Whether what is now computed for a stored value is a region that pays: a chain of reductions, or
+    /// another where nothing is computed more than once for each of its elements.
+    fn is_joined(&self, root: NodeId, repeated: bool) -> bool {
         let is_stored = |id: NodeId| self.stored.contains(&id);
         let Ok((body, operands)) = super::body::extract(self.graph, &is_stored, root) else {
             return false;
         };
-        if body.nodes().count() > MAX_CHAIN_NODES || operands.len() > MAX_OPERANDS {
+        let count = body.nodes().count();
+        if count > MAX_CHAIN_NODES || operands.len() > MAX_OPERANDS {
             return false;
         }
         match structure(&body, &self.graph.dims) {
             Ok(Structure::Rows(rows)) => is_worth_chaining(&rows, &self.graph.dims),
-            _ => false,
+            Ok(_) => !repeated && count <= MAX_INLINED_NODES,
+            Err(_) => false,
         }
     }
 

@@ -167,6 +167,10 @@ pub(super) fn choose(
     let rows_fastest = fastest_role(form) == Some(AxisRole::Rows);
     let order = |pair: [f64; 2]| if rows_fastest { [pair[1], pair[0]] } else { pair };
     let fetch = [&form.lhs, &form.rhs].map(|map| if is_window(form, map) { 10.0 } else { 1.5 });
+    // The taps of phases are some steps apart, and where `pack` has been, all of them are there.
+    let taps = is_window(form, &form.rhs) && form.rhs.guards.is_empty();
+    let fetch = if taps { [fetch[0], 2.5] } else { fetch };
+    let fetch = order(fetch);
     let narrow_operands = dtypes.iter().all(|dtype| dtype.size() == 2);
     let narrow = narrow_operands || matches!(precision, Precision::Bf16 | Precision::Fp16);
     let (tile_rows, tile_columns) = if rows_fastest { (columns, rows) } else { (rows, columns) };
@@ -175,7 +179,7 @@ pub(super) fn choose(
         rows: tile_rows,
         columns: tile_columns,
         inner,
-        fetch: order(fetch),
+        fetch,
         element_bytes: order(dtypes.map(|dtype| dtype.size() as f64)),
         passes: if precision == Precision::Fp32 && !narrow { 3.0 } else { 1.0 },
         narrow,
@@ -295,11 +299,20 @@ fn is_group(form: &ContractionForm, expr: &IndexExpr) -> bool {
     expr.axes().iter().all(|&axis| matches!(form.axes[axis].1, AxisRole::Inner | AxisRole::Batch))
 }
 
-/// The role of the axis along which results are adjacent.
+/// The role of the axis along which results are adjacent: of those that the last index moves along, the one
+/// with the smallest step.
 fn fastest_role(form: &ContractionForm) -> Option<AxisRole> {
+    fn step(expr: &IndexExpr, axis: usize) -> i64 {
+        match expr {
+            IndexExpr::Axis(other) => i64::from(*other == axis),
+            IndexExpr::Add(a, b) => step(a, axis) + step(b, axis),
+            IndexExpr::Mul(x, by) => step(x, axis) * by.as_const().unwrap_or(i64::from(i32::MAX)),
+            _ => 0,
+        }
+    }
     form.out.iter().rev().find_map(|expr| {
-        let moving = expr.axes().into_iter().find(|&axis| !form.axes[axis].0.is(1));
-        moving.map(|axis| form.axes[axis].1)
+        let axes = expr.axes().into_iter().filter(|&axis| !form.axes[axis].0.is(1));
+        axes.min_by_key(|&axis| step(expr, axis)).map(|axis| form.axes[axis].1)
     })
 }
 

@@ -1,6 +1,6 @@
 //! Hyperbolic functions and their inverses.
 
-use super::exponential::{exp, exp_scaled};
+use super::exponential::{exp_moderate, exp_scaled, inverse};
 use super::logarithm::{log, log1p};
 use super::{FloatOps, odd, with_sign};
 
@@ -15,8 +15,9 @@ pub(crate) fn tanh<M: FloatOps>(m: &M, x: M::Float) -> M::Float {
     let size = m.abs(x);
     let one = m.float(1.0);
     let near = odd(m, size, &TANH);
-    let power = exp(m, m.add(size, size));
-    let far = m.sub(one, m.div(m.float(2.0), m.add(power, one)));
+    // Beyond 10 the result is 1.
+    let power = exp_moderate(m, m.min(m.add(size, size), m.float(20.0)));
+    let far = m.fma(m.float(-2.0), inverse(m, m.add(power, one)), one);
     with_sign(m, m.select(m.lt(size, m.float(0.6)), near, far), x)
 }
 

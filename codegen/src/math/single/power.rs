@@ -1,6 +1,6 @@
 //! Powers.
 
-use super::{FloatOps, SIGN, polynomial, scale};
+use super::{BIAS, FloatOps, SIGN, nearest, polynomial, scale};
 
 /// `minimax.py`: "exp2: 2^r".
 const EXP2: [f64; 7] =
@@ -78,9 +78,8 @@ pub(crate) fn pow<M: FloatOps>(m: &M, x: M::Float, y: M::Float) -> M::Float {
     let low = m.select(inside, low, zero);
     let n = m.rint(high);
     let r = m.add(m.sub(high, n), low);
-    let n = m.select(m.lt(n, m.float(-252.0)), m.float(-252.0), n);
-    let n = m.select(m.lt(m.float(254.0), n), m.float(254.0), n);
-    let result = scale(m, polynomial(m, r, &EXP2), n, 0);
+    let n = nearest(m, m.min(m.max(n, m.float(-252.0)), m.float(254.0)), 1.0, 2 * BIAS);
+    let result = scale(m, polynomial(m, r, &EXP2), n.bits);
 
     let whole = m.eq(m.trunc(y), y);
     let half = m.mul(y, m.float(0.5));

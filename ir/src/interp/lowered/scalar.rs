@@ -160,8 +160,18 @@ fn real(function: UnaryFn, x: f64) -> Option<f64> {
         Atanh => x.atanh(),
         Erf => libm::erf(x),
         Erfc => libm::erfc(x),
+        Sigmoid => 1.0 / (1.0 + (-x).exp()),
+        Softplus => softplus(x),
+        Mish => x * softplus(x).tanh(),
+        Gelu => 0.5 * x * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2),
         Neg | Not | IsNan | IsInf => return None,
     })
+}
+
+/// `log(1 + e^x)`, as `max(x, 0) + log(1 + e^-|x|)`.
+fn softplus(x: f64) -> f64 {
+    let above = if x < 0.0 { 0.0 } else { x };
+    above + (-x.abs()).exp().ln_1p()
 }
 
 fn binary<T: Element>(function: BinaryFn, x: Typed<T>, y: Typed<T>) -> Outcome<Typed<T>> {

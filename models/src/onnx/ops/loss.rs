@@ -36,33 +36,62 @@ fn likelihood(call: &mut Call<'_, '_>, input: NodeId) -> Result<NodeId> {
     if column.len() + 1 != ty.rank() {
         return Err(call.invalid(format!("the target's rank is not one less than that of {ty}")));
     }
+    let counted = match ignored {
+        Some(ignored) => {
+            let ignored = call.scalar_like(ignored as f64, target)?;
+            let same = call.add("eq", Attrs::none(), &[target, ignored])?;
+            Some(call.add("not", Attrs::none(), &[same])?)
+        }
+        None => None,
+    };
     column.insert(1, Dim::constant(1));
-    let target = call.reshape(target, &column)?;
-    let target = call.broadcast(target, &ty.shape)?;
+    let spread = |call: &mut Call<'_, '_>, value| {
+        let value = call.reshape(value, &column)?;
+        call.broadcast(value, &ty.shape)
+    };
+    let target = spread(call, target)?;
     let classes = positions(call, 1, &ty.shape)?;
     let mut hit = call.add("eq", Attrs::none(), &[classes, target])?;
-    if let Some(ignored) = ignored {
-        let ignored = call.scalar_like(ignored as f64, target)?;
-        let same = call.add("eq", Attrs::none(), &[target, ignored])?;
-        let other = call.add("not", Attrs::none(), &[same])?;
-        hit = call.add("and", Attrs::none(), &[hit, other])?;
+    if let Some(counted) = counted {
+        let counted = spread(call, counted)?;
+        hit = call.add("and", Attrs::none(), &[hit, counted])?;
     }
-    let weight = match call.optional(2)? {
-        Some(weight) => super::window::per_channel(call, weight, input)?,
-        None => call.scalar_like(1.0, input)?,
-    };
     let zero = call.scalar_like(0.0, input)?;
-    let weighted = call.add("mul", Attrs::none(), &[input, weight])?;
+    let weight = match call.optional(2)? {
+        Some(weight) => Some(super::window::per_channel(call, weight, input)?),
+        None => None,
+    };
+    let weighted = match weight {
+        Some(weight) => call.add("mul", Attrs::none(), &[input, weight])?,
+        None => input,
+    };
+    // Summed over the classes first: with what the log-probabilities are made of, along the same rows.
     let chosen = call.add("where", Attrs::none(), &[hit, weighted, zero])?;
+    let chosen = reduce::sum(call, chosen, &[1])?;
     let loss = call.add("neg", Attrs::none(), &[chosen])?;
-    let everything: Vec<usize> = (0..ty.rank()).collect();
+    let everything: Vec<usize> = (0..ty.rank() - 1).collect();
     match reduction.as_str() {
-        "none" => reduce::sum(call, loss, &[1]),
+        "none" => Ok(loss),
         "sum" => reduce::sum(call, loss, &everything),
         "mean" => {
-            let weight = call.add("where", Attrs::none(), &[hit, weight, zero])?;
             let sum = reduce::sum(call, loss, &everything)?;
-            let count = reduce::sum(call, weight, &everything)?;
+            let weights = match (weight, counted) {
+                (Some(weight), _) => {
+                    let weight = call.add("where", Attrs::none(), &[hit, weight, zero])?;
+                    reduce::sum(call, weight, &[1])?
+                }
+                (None, counted) => {
+                    let one = call.scalar_like(1.0, loss)?;
+                    match counted {
+                        Some(counted) => {
+                            let zero = call.scalar_like(0.0, loss)?;
+                            call.add("where", Attrs::none(), &[counted, one, zero])?
+                        }
+                        None => one,
+                    }
+                }
+            };
+            let count = reduce::sum(call, weights, &everything)?;
             call.add("div", Attrs::none(), &[sum, count])
         }
         other => Err(call.invalid(format!("`reduction` is {other:?}"))),
