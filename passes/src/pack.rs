@@ -139,8 +139,7 @@ fn with_zeros(
     let axes: Vec<Index> =
         form.axes.iter().map(|(size, _)| Index::var(space.add_var(size))).collect();
     let mut zeros = vec![[0; 2]; kernel.rank()];
-    let (mut begin, mut end) =
-        (attrs.ints("pads_begin").to_vec(), attrs.ints("pads_end").to_vec());
+    let (mut begin, mut end) = (attrs.ints("pads_begin").to_vec(), attrs.ints("pads_end").to_vec());
     for guard in &form.rhs.guards {
         let Guard::Within { value, high, .. } = guard else { return None };
         let axis = form.rhs.index.iter().position(|expr| expr == value)?;

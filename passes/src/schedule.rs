@@ -124,7 +124,7 @@ pub(crate) fn functions_of(body: &Graph, id: NodeId) -> f64 {
 /// Instructions of a function, about (see `codegen/src/math`).
 fn instructions(function: UnaryFn) -> f64 {
     use UnaryFn::{
-        Abs, Ceil, Exp, Floor, IsInf, IsNan, Neg, Not, Reciprocal, RoundEven, Rsqrt, Sign, Sigmoid,
+        Abs, Ceil, Exp, Floor, IsInf, IsNan, Neg, Not, Reciprocal, RoundEven, Rsqrt, Sigmoid, Sign,
         Sqrt, Tanh, Trunc,
     };
     match function {

@@ -223,12 +223,7 @@ impl Place<'_> {
 }
 
 /// The indices of loops with that of one more, of `sizes`.
-fn extended(
-    emitter: &Emitter<'_>,
-    inner: &[Index],
-    position: &Index,
-    sizes: &[Dim],
-) -> Vec<Index> {
+fn extended(emitter: &Emitter<'_>, inner: &[Index], position: &Index, sizes: &[Dim]) -> Vec<Index> {
     let mut inner = inner.to_vec();
     inner.extend(emitter.space.delinearize(position, sizes));
     inner
@@ -306,7 +301,8 @@ impl Chain {
         if width == step {
             return self.in_a_row(emitter, b, start, round);
         }
-        let number = |b: &KernelBuilder, value| b.number(value).map(|number| number.to_f64() as i64);
+        let number =
+            |b: &KernelBuilder, value| b.number(value).map(|number| number.to_f64() as i64);
         let is_whole = match (number(b, from), number(b, to)) {
             (Some(from), Some(to)) => (to - from) % i64::from(width) == 0,
             _ => false,

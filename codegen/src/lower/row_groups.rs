@@ -267,15 +267,18 @@ impl Group<'_> {
             every: 1,
         };
         let start = fold.initial(emitter, b);
-        let sums = along_row(emitter, b, &stretch, (&start, None), &|emitter, b, at, limits, sums| {
-            let at = emitter.space.linearize(&[part.row.clone(), Index::var(at)], &self.parts);
-            let mut partial = Vec::new();
-            for (number, (neutral, dtype)) in fold.neutral().zip(fold.accumulators()).enumerate() {
-                let memory = emitter.array(b, Array::WorkspaceOut(first + number, dtype));
-                partial.push(emitter.load(b, memory, &at, limits, neutral));
-            }
-            Ok(fold.combine(emitter, b, sums, &partial))
-        })?;
+        let sums =
+            along_row(emitter, b, &stretch, (&start, None), &|emitter, b, at, limits, sums| {
+                let at = emitter.space.linearize(&[part.row.clone(), Index::var(at)], &self.parts);
+                let mut partial = Vec::new();
+                for (number, (neutral, dtype)) in
+                    fold.neutral().zip(fold.accumulators()).enumerate()
+                {
+                    let memory = emitter.array(b, Array::WorkspaceOut(first + number, dtype));
+                    partial.push(emitter.load(b, memory, &at, limits, neutral));
+                }
+                Ok(fold.combine(emitter, b, sums, &partial))
+            })?;
         emitter.set_tile(&self.chain.layouts[0]);
         Ok(sums)
     }

@@ -40,8 +40,11 @@ pub(super) fn lower(
     };
     let groups = adjacent_axes(site, anchor, &folding);
     let nest = Nest { groups: &groups, written_out };
-    let layout =
-        Layout { shape: vec![threads, 1], registers: Vec::new(), threads: modes(&[(0, threads, 1)]) };
+    let layout = Layout {
+        shape: vec![threads, 1],
+        registers: Vec::new(),
+        threads: modes(&[(0, threads, 1)]),
+    };
     let tile = i64::from(threads);
     let (kernel, mut launch) = build_kernel(site, &site.kernel_name(""), threads, |emitter, b| {
         emitter.set_tile(&layout);

@@ -87,9 +87,27 @@ fn functions() -> Vec<Function> {
         };
     }
     let composed = [
-        Function { name: "gelu", ours: single::gelu, exact: gelu, bound: 5.0, least: f32::NEG_INFINITY },
-        Function { name: "sigmoid", ours: single::sigmoid, exact: sigmoid, bound: 2.5, least: f32::NEG_INFINITY },
-        Function { name: "softplus", ours: single::softplus, exact: softplus, bound: 2.5, least: f32::NEG_INFINITY },
+        Function {
+            name: "gelu",
+            ours: single::gelu,
+            exact: gelu,
+            bound: 5.0,
+            least: f32::NEG_INFINITY,
+        },
+        Function {
+            name: "sigmoid",
+            ours: single::sigmoid,
+            exact: sigmoid,
+            bound: 2.5,
+            least: f32::NEG_INFINITY,
+        },
+        Function {
+            name: "softplus",
+            ours: single::softplus,
+            exact: softplus,
+            bound: 2.5,
+            least: f32::NEG_INFINITY,
+        },
         Function { name: "mish", ours: single::mish, exact: mish, bound: 4.0, least: -87.0 },
     ];
     let mut functions = list![

@@ -4,9 +4,7 @@ use super::domain::Domain;
 use super::pointwise::{arg, map_float, same_as_operand};
 use super::{Arity, OpClass, OpCtx, OpDef, Violation, require};
 use crate::interp::{EvalCtx, Real, Value};
-use crate::{
-    AttrKind, BinaryFn, DType, ScalarExpr, Type, UnaryFn, eval_real,
-};
+use crate::{AttrKind, BinaryFn, DType, ScalarExpr, Type, UnaryFn, eval_real};
 
 /// An op on floats: name, its real attributes, documentation, evaluation, body. Both are over the
 /// operand and the attributes' values.
@@ -156,9 +154,7 @@ fn eval_is_inf<T: Real>(ctx: &EvalCtx<'_>, operands: &[&Value<T>]) -> Value<T> {
 }
 
 fn is_inf_body(ctx: &OpCtx<'_>) -> ScalarExpr {
-    let is = |value: f64| {
-        arg(0).binary(BinaryFn::Eq, ScalarExpr::number(ctx.first().dtype, value))
-    };
+    let is = |value: f64| arg(0).binary(BinaryFn::Eq, ScalarExpr::number(ctx.first().dtype, value));
     match (ctx.attrs.flag("detect_negative"), ctx.attrs.flag("detect_positive")) {
         (true, true) => arg(0).unary(UnaryFn::IsInf),
         (true, false) => is(f64::NEG_INFINITY),

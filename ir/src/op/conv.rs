@@ -5,7 +5,8 @@ use fornax_bundle::Dim;
 use super::contraction::{Ring, accumulator, eval_sum_of_products, require_numbers, zeros};
 use super::sliding::{Extent, Sliding};
 use super::{
-    Arity, AxisRole, ContractionForm, ContractionKind, OpClass, OpCtx, OpDef, OperandMap, Violation, require,
+    Arity, AxisRole, ContractionForm, ContractionKind, OpClass, OpCtx, OpDef, OperandMap,
+    Violation, require,
 };
 use crate::interp::{Array, Element, EvalCtx, Value};
 use crate::{AttrKind, IndexExpr, Type, eval_polynomial};
@@ -36,10 +37,7 @@ pub(super) const DEFS: &[OpDef] = &[OpDef {
 
 /// Requires operands of a (possibly transposed) convolution: one rank with 1 to 3 spatial axes, one
 /// number type, a valid geometry and a positive number of groups.
-pub(super) fn require_operands(
-    ctx: &OpCtx<'_>,
-    sliding: &Sliding,
-) -> Result<(), Violation> {
+pub(super) fn require_operands(ctx: &OpCtx<'_>, sliding: &Sliding) -> Result<(), Violation> {
     let (x, w) = (&ctx.operands[0], &ctx.operands[1]);
     require((3..=5).contains(&x.rank()) && w.rank() == x.rank(), "C1", || {
         format!("{x} and {w} do not have batch, channels and 1 to 3 spatial axes each")
@@ -183,10 +181,8 @@ fn form(ctx: &OpCtx<'_>) -> ContractionForm {
     let splits = vec![Split::NONE; spatial.len()];
     let spatial = (spatial.as_slice(), splits.as_slice());
     let axes = ConvAxes::new(&x.shape[0], groups, &columns, &w.shape[1], spatial, kernel);
-    let mut lhs = OperandMap {
-        index: vec![axes.batch.clone(), axes.channel.clone()],
-        guards: Vec::new(),
-    };
+    let mut lhs =
+        OperandMap { index: vec![axes.batch.clone(), axes.channel.clone()], guards: Vec::new() };
     for (axis, size) in sizes.iter().enumerate() {
         let index = sliding.index(axis, axes.spatial[axis].clone(), axes.kernel[axis].clone());
         lhs.guards.extend(sliding.guard(axis, &index, size));
@@ -220,7 +216,8 @@ fn convolve<R: Ring>(ctx: &EvalCtx<'_>, x: &Array<R>, w: &Array<R>) -> Array<R> 
     for batch in 0..x.shape[0] {
         for out_channel in 0..out_channels {
             let group = out_channel / (out_channels / groups);
-            let sums = &mut out.data[(batch * out_channels + out_channel) * out_plane..][..out_plane];
+            let sums =
+                &mut out.data[(batch * out_channels + out_channel) * out_plane..][..out_plane];
             for inner in 0..group_channels {
                 let channel = batch * channels + group * group_channels + inner;
                 let image = &x.data[channel * plane..][..plane];

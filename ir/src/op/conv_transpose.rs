@@ -6,7 +6,8 @@ use super::contraction::{Ring, accumulator, eval_sum_of_products, zeros};
 use super::conv::{ConvAxes, Split, require_operands};
 use super::sliding::{Extent, Sliding, inside};
 use super::{
-    Arity, AxisRole, ContractionForm, ContractionKind, OpClass, OpCtx, OpDef, OperandMap, Violation, require,
+    Arity, AxisRole, ContractionForm, ContractionKind, OpClass, OpCtx, OpDef, OperandMap,
+    Violation, require,
 };
 use crate::interp::{Array, Element, EvalCtx, Value};
 use crate::{AttrKind, Guard, IndexExpr, Type, eval_polynomial};
@@ -48,9 +49,11 @@ fn infer(ctx: &OpCtx<'_>) -> Result<Type, Violation> {
         || format!("`output_padding` {output_padding:?} is not {} sizes", x.rank() - 2),
     )?;
     let groups = Dim::constant(ctx.attrs.int("groups"));
-    require(x.shape[1] == w.shape[0] && w.shape[0].divided_exactly(&groups).is_some(), "C4", || {
-        format!("channels of {x} are not those of {w}, or not divisible into {groups} groups")
-    })?;
+    require(
+        x.shape[1] == w.shape[0] && w.shape[0].divided_exactly(&groups).is_some(),
+        "C4",
+        || format!("channels of {x} are not those of {w}, or not divisible into {groups} groups"),
+    )?;
     let spatial = out_sizes(ctx);
     for (axis, size) in spatial.iter().enumerate() {
         require(size.as_const().is_none_or(|size| size >= 0), "C5", || {
@@ -90,20 +93,19 @@ fn form(ctx: &OpCtx<'_>) -> ContractionForm {
     let phases: Vec<Phases> = (0..x.rank() - 2)
         .map(|axis| Phases::new(&sliding, axis, &w.shape[axis + 2], axis + 3 == x.rank()))
         .collect();
-    let splits: Vec<Split> =
-        phases.iter().enumerate().map(|(axis, phases)| phases.split(sliding.strides[axis])).collect();
+    let splits: Vec<Split> = phases
+        .iter()
+        .enumerate()
+        .map(|(axis, phases)| phases.split(sliding.strides[axis]))
+        .collect();
     let taps: Vec<Dim> = phases.iter().map(Phases::taps).collect();
     let sizes = out_sizes(ctx);
     let spatial = (sizes.as_slice(), splits.as_slice());
     let axes = ConvAxes::new(&x.shape[0], groups, &w.shape[1], &inner, spatial, &taps);
-    let mut lhs = OperandMap {
-        index: vec![axes.batch.clone(), axes.channel.clone()],
-        guards: Vec::new(),
-    };
-    let mut rhs = OperandMap {
-        index: vec![axes.channel.clone(), axes.column.clone()],
-        guards: Vec::new(),
-    };
+    let mut lhs =
+        OperandMap { index: vec![axes.batch.clone(), axes.channel.clone()], guards: Vec::new() };
+    let mut rhs =
+        OperandMap { index: vec![axes.channel.clone(), axes.column.clone()], guards: Vec::new() };
     for (axis, phases) in phases.iter().enumerate() {
         let size = &x.shape[axis + 2];
         let at = phases.at(&axes.spatial[axis], &axes.phase[axis], &axes.kernel[axis]);
@@ -257,11 +259,8 @@ impl Separate {
 
     fn at(&self, quotient: &IndexExpr, phase: &IndexExpr, tap: &IndexExpr) -> PhaseIndex {
         let shifted = phase.clone().plus(IndexExpr::size(self.pad));
-        let first = shifted
-            .clone()
-            .floor_div(self.divisor)
-            .times(self.inverse)
-            .modulo(self.tap_stride);
+        let first =
+            shifted.clone().floor_div(self.divisor).times(self.inverse).modulo(self.tap_stride);
         let offset =
             shifted.clone().plus(first.clone().times(-self.dilation)).floor_div(self.stride);
         let back = tap.clone().times(-(self.dilation / self.divisor));

@@ -1,6 +1,8 @@
 //! The exponential function.
 
-use super::{BIAS, DOWN_BIAS, FloatOps, Whole, nearest, polynomial, power_of_two, scale, scale_down};
+use super::{
+    BIAS, DOWN_BIAS, FloatOps, Whole, nearest, polynomial, power_of_two, scale, scale_down,
+};
 
 /// ln 2 in two parts; the first has few enough bits for its multiples by whole numbers up to 2^8 to be
 /// exact (Cody and Waite, "Software Manual for the Elementary Functions", 1980, chapter 6).

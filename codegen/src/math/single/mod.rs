@@ -41,12 +41,7 @@ struct Whole<F, I> {
 ///
 /// The bias is part of the rounding: integer additions of one constant would be compared with one another by
 /// LLVM's straight-line strength reduction, for which a long epilogue would pay with the square of its length.
-fn nearest<M: FloatOps>(
-    m: &M,
-    x: M::Float,
-    factor: f64,
-    bias: i64,
-) -> Whole<M::Float, M::Int> {
+fn nearest<M: FloatOps>(m: &M, x: M::Float, factor: f64, bias: i64) -> Whole<M::Float, M::Int> {
     let rounder = m.float(ROUNDER + bias as f64);
     let sum = m.fma(x, m.float(factor), rounder);
     Whole { float: m.sub(sum, rounder), bits: m.bits(sum) }
