@@ -173,13 +173,13 @@ fn pointwise(body: &Graph, dims: &BTreeMap<Symbol, DimRange>) -> Schedule {
     // Each element of a long concatenation chooses among all operands: code and registers grow with both.
     let operands = body.inputs().len();
     let vector = if operands > MANY_OPERANDS { 1 } else { vector };
-    // One access of each operand a thread: on an H200 further ones, a block's width apart, cost 3 % of the
-    // bandwidth of a copy. Where instructions take longer than memory, more of them are independent.
-    let unroll = if functions(body) >= MANY_INSTRUCTIONS
-        && enough(4 * vector)
-        && operands <= MANY_OPERANDS / 4
-    { 2 } else { 1 };
-    Schedule::Pointwise { threads: THREADS, vector, unroll }
+    // A block of 256 threads with one access of each operand each, or one of 128 with two, reach the
+    // bandwidth of a copy on an H200; 256 with two cost 3 % of it. Where instructions take longer than
+    // memory, two are more of them that are independent.
+    let is_long = functions(body) >= MANY_INSTRUCTIONS && enough(4 * vector)
+        && operands <= MANY_OPERANDS / 4;
+    let (threads, unroll) = if is_long { (THREADS / 2, 2) } else { (THREADS, 1) };
+    Schedule::Pointwise { threads, vector, unroll }
 }
 
 fn reduce(
