@@ -26,6 +26,7 @@ const BLOCKS_TO_FILL: i64 = 132;
 
 /// Operands beyond which a thread computes one element at a time.
 const MANY_OPERANDS: usize = 64;
+
 /// Instructions for an element above which a pointwise kernel computes longer than it moves memory: 55 of
 /// `f32` that are read and written once on an H200, some of which are addresses.
 const MANY_INSTRUCTIONS: f64 = 35.0;
@@ -176,8 +177,8 @@ fn pointwise(body: &Graph, dims: &BTreeMap<Symbol, DimRange>) -> Schedule {
     // A block of 256 threads with one access of each operand each, or one of 128 with two, reach the
     // bandwidth of a copy on an H200; 256 with two cost 3 % of it. Where instructions take longer than
     // memory, two are more of them that are independent.
-    let is_long = functions(body) >= MANY_INSTRUCTIONS && enough(4 * vector)
-        && operands <= MANY_OPERANDS / 4;
+    let is_long =
+        functions(body) >= MANY_INSTRUCTIONS && enough(4 * vector) && operands <= MANY_OPERANDS / 4;
     let (threads, unroll) = if is_long { (THREADS / 2, 2) } else { (THREADS, 1) };
     Schedule::Pointwise { threads, vector, unroll }
 }
