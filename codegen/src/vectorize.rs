@@ -160,6 +160,10 @@ impl Analysis<'_> {
             Instruction::Store { memory, offset, mask, vector, .. } => {
                 *vector = self.width(*memory, *offset, *mask);
             }
+            Instruction::Copy { to, from, masks, vector } => {
+                *vector =
+                    self.width(to.0, to.1, masks[0]).min(self.width(from.0, from.1, masks[1]));
+            }
             Instruction::For { index, from, step, carried, body, .. } => {
                 let divisor = gcd(self.facts(*from).divisor, (*step).into());
                 self.facts[index.0 as usize] = Facts::uniform(divisor);

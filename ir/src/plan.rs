@@ -15,6 +15,7 @@ mod join;
 mod schedule;
 mod shared;
 mod structure;
+pub mod windows;
 
 pub use join::{Joined, join};
 pub use schedule::{Schedule, ScheduleError};

@@ -1,10 +1,11 @@
-//! Packing of convolution kernels: weights in the order in which tiles are multiplied.
+//! Packing of weights: right operands in the order and precision in which tiles are multiplied.
 //!
 //! Tensor cores take inner elements in steps. Where a step lies within one tap of the kernel, its
 //! elements are channels of the same pixels, which need no index arithmetic of their own; so taps go
-//! outside and channels inside, and the weights have to lie like that. The prepare program turns them
-//! once; the region reads the turned weights through the opposite transposition, which the lowering
-//! sees through.
+//! outside and channels inside, and the weights have to lie like that; those of matrix products with the
+//! inner elements inside. The prepare program turns them once; the region reads the turned weights through
+//! the opposite transposition, which the lowering sees through. Weights that are multiplied as TF32 are
+//! rounded on the occasion, so that tensor cores can read them as they are.
 //!
 //! The phases of a transposed convolution with stride meet as many taps each where the kernel has zeros for
 //! those that some of them lack: the prepare program adds them, and no tap needs a condition.
@@ -12,9 +13,12 @@
 use std::collections::BTreeMap;
 
 use fornax_ir::op::{AxisRole, ContractionForm, ContractionKind, OpClass, OpCtx};
+use fornax_ir::plan::adjacent::moved_input;
 use fornax_ir::plan::index::{Index, IndexSpace};
 use fornax_ir::plan::{Phase, Plan, Region, Schedule, ValueRef};
-use fornax_ir::{Attrs, Dim, Graph, Guard, IndexExpr, LocSet, NodeId, Precision, Type, attrs};
+use fornax_ir::{
+    Attrs, DType, Dim, Graph, Guard, IndexExpr, LocSet, NodeId, Precision, Type, attrs,
+};
 
 use crate::{PassError, schedule};
 
@@ -42,7 +46,9 @@ pub fn pack(mut plan: Plan) -> Result<Plan, PassError> {
                 packed.len() - 1
             }
         };
-        plan.regions[index].body = reading_turned(&plan.regions[index].body, &found)?;
+        if found.turn.moves() {
+            plan.regions[index].body = reading_turned(&plan.regions[index].body, &found)?;
+        }
         reads.push((index, found.operand, number));
     }
     if packed.is_empty() {
@@ -74,6 +80,15 @@ struct Turn {
     zeros: Vec<[i64; 2]>,
     /// The axes of the turned kernel.
     order: Vec<i64>,
+    /// Whether its elements are rounded to TF32.
+    rounded: bool,
+}
+
+impl Turn {
+    /// Whether elements lie elsewhere afterwards.
+    fn moves(&self) -> bool {
+        !self.order.is_sorted() || self.zeros.iter().any(|zeros| *zeros != [0; 2])
+    }
 }
 
 /// A kernel that is to be turned.
@@ -98,7 +113,8 @@ fn find(plan: &Plan, region: &Region) -> Option<Found> {
             OpClass::Contraction(form) => Some((id, form)),
             _ => None,
         })?;
-    let node = body.operands(anchor)[1];
+    let factor = body.operands(anchor)[1];
+    let node = moved_input(body, factor)?;
     let operand = body.inputs().iter().position(|&input| input == node)?;
     let value = region.operands[operand];
     let prepared = match value {
@@ -107,23 +123,32 @@ fn find(plan: &Plan, region: &Region) -> Option<Found> {
         ValueRef::Region { region, .. } => plan.regions[region].phase == Phase::Prepare,
     };
     let reads = region.operands.iter().filter(|&&other| other == value).count();
-    if !prepared || reads > 1 || body.users(node) != [anchor] {
+    if !prepared || reads > 1 || !is_read_once(body, node, anchor) {
         return None;
     }
     let types = body.operand_types(anchor);
     let attrs = &body.node(anchor).attrs;
     let form_of = form;
     let form = form_of(&OpCtx { attrs, operands: &types });
-    let rank = types[1].rank();
+    let rank = body.ty(node).rank();
     let unchanged = || (vec![[0; 2]; rank], attrs.clone());
-    let (zeros, attrs) = with_zeros(body, attrs, &types[1], &form).unwrap_or_else(unchanged);
-    let is_padded = zeros.iter().any(|zeros| *zeros != [0; 2]);
-    let order = match order(&form) {
-        Some(order) => order,
-        None if is_padded => (0..rank as i64).collect(),
-        None => return None,
-    };
-    Some(Found { operand, node, value, turn: Turn { zeros, order }, anchor, attrs })
+    let whole = if node == factor { with_zeros(body, attrs, &types[1], &form) } else { None };
+    let (zeros, attrs) = whole.unwrap_or_else(unchanged);
+    let rounded = region.precision == Precision::Tf32 && body.ty(node).dtype == DType::F32;
+    let order = if node == factor { order(&form, rounded) } else { None };
+    let order = order.unwrap_or_else(|| (0..rank as i64).collect());
+    let turn = Turn { zeros, order, rounded };
+    (turn.moves() || rounded).then_some(Found { operand, node, value, turn, anchor, attrs })
+}
+
+/// Whether nothing but one chain of nodes leads from a node to another one.
+fn is_read_once(body: &Graph, mut node: NodeId, last: NodeId) -> bool {
+    while node != last {
+        let users = body.users(node);
+        let [user] = users.as_slice() else { return false };
+        node = *user;
+    }
+    true
 }
 
 /// Zeros around a kernel with which all taps that any position asks for are there, and the attributes of
@@ -160,11 +185,30 @@ fn with_zeros(
     Some((zeros, attrs))
 }
 
-/// Output channels, taps, input channels; none where the kernel is not of that kind or is like that.
-fn order(form: &ContractionForm) -> Option<Vec<i64>> {
-    if !matches!(form.kind, ContractionKind::Convolution { .. }) {
-        return None;
+/// The order of a right operand's axes that is best for tiles; none where it is like that. Elements that are
+/// not `rounded` on the way are turned for convolutions alone.
+fn order(form: &ContractionForm, rounded: bool) -> Option<Vec<i64>> {
+    match form.kind {
+        ContractionKind::Convolution { .. } => taps_outside(form),
+        ContractionKind::Product if rounded => inner_last(form),
+        ContractionKind::Product => None,
     }
+}
+
+/// Inner elements last.
+fn inner_last(form: &ContractionForm) -> Option<Vec<i64>> {
+    let is_inner = |position: &i64| {
+        let axes = form.rhs.index[*position as usize].axes();
+        axes.iter().any(|&axis| form.axes[axis].1 == AxisRole::Inner)
+    };
+    let positions = 0..form.rhs.index.len() as i64;
+    let (inner, mut order): (Vec<i64>, Vec<i64>) = positions.partition(is_inner);
+    order.extend(inner);
+    (!order.is_sorted()).then_some(order)
+}
+
+/// Output channels, taps, input channels.
+fn taps_outside(form: &ContractionForm) -> Option<Vec<i64>> {
     let is_inner = |axis: usize| form.axes[axis].1 == AxisRole::Inner;
     // The inner axis that an index of the image has without a position of the result.
     let channel = form.lhs.index.iter().find_map(|expr| {
@@ -206,21 +250,27 @@ fn turned(plan: &Plan, found: &Found, number: usize) -> Result<Region, PassError
         let attrs = attrs! { before: before, after: after, mode: "constant", value: 0.0f64 };
         result = body.add("pad", attrs, &[result], LocSet::none())?;
     }
-    if !found.turn.order.is_sorted() {
+    // A body has to compute something.
+    if !found.turn.order.is_sorted() || !found.turn.moves() {
         let order = found.turn.order.clone();
         result = body.add("transpose", attrs! { perm: order }, &[result], LocSet::none())?;
     }
     body.output("y0", result);
     let name = format!("pack{number}");
-    let schedule = schedule::choose(&body, Precision::Ieee, &plan.dims)
-        .map_err(|rejection| PassError::Region { region: name.clone(), rejection })?;
+    let (precision, schedule) = if found.turn.rounded {
+        (Precision::Tf32, Schedule::Pack { threads: 256, vector: 4 })
+    } else {
+        let schedule = schedule::choose(&body, Precision::Ieee, &plan.dims)
+            .map_err(|rejection| PassError::Region { region: name.clone(), rejection })?;
+        (Precision::Ieee, schedule)
+    };
     Ok(Region {
         name,
         phase: Phase::Prepare,
         parts: BTreeMap::new(),
         body,
         operands: vec![found.value],
-        precision: Precision::Ieee,
+        precision,
         schedule,
     })
 }
@@ -236,7 +286,7 @@ fn reading_turned(body: &Graph, found: &Found) -> Result<Graph, PassError> {
         let ty = body.ty(id);
         let name = body.input_name(id);
         let value = if id == found.node {
-            let Turn { zeros, order } = &found.turn;
+            let Turn { zeros, order, .. } = &found.turn;
             let sizes = order.iter().map(|&axis| {
                 let [before, after] = zeros[axis as usize];
                 &ty.shape[axis as usize] + Dim::constant(before + after)
@@ -288,8 +338,8 @@ fn input(body: &mut Graph, name: &str, ty: &Type) -> Result<NodeId, PassError> {
 
 #[cfg(test)]
 mod tests {
+    use fornax_ir::PrecisionPolicy;
     use fornax_ir::verify::verify_plan;
-    use fornax_ir::{DType, Dim, PrecisionPolicy};
 
     use super::*;
 
@@ -368,8 +418,22 @@ mod tests {
     }
 
     #[test]
+    fn warpgroups_take_rounded_kernels_as_they_are() {
+        let plan = crate::use_wgmma(packed(64, PrecisionPolicy::Tf32));
+        for region in &plan.regions[1..] {
+            let schedule = &region.schedule;
+            assert!(matches!(schedule, Schedule::Patch { packed: 1, .. }), "{schedule}");
+        }
+    }
+
+    #[test]
     fn few_channels_and_other_schedules_stay() {
-        assert_eq!(packed(4, PrecisionPolicy::Tf32).regions.len(), 2);
         assert_eq!(packed(16, PrecisionPolicy::Ieee).regions.len(), 2);
+        assert_eq!(packed(4, PrecisionPolicy::Bf16).regions.len(), 2);
+        // Rounded in place.
+        let plan = packed(4, PrecisionPolicy::Tf32);
+        assert_eq!(plan.regions.len(), 3);
+        assert!(matches!(plan.regions[0].schedule, Schedule::Pack { .. }));
+        assert_eq!(*plan.ty(ValueRef::Region { region: 0, output: 0 }), ty(&[4, 4, 3, 3]));
     }
 }

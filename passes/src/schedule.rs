@@ -1,6 +1,7 @@
 //! A first choice of schedules: one record per region from its sizes, without search.
 
 mod contraction;
+mod pipeline;
 mod recurrent;
 mod rows;
 mod window;
@@ -8,7 +9,8 @@ mod window;
 use std::collections::BTreeMap;
 
 use fornax_ir::op::{ContractionForm, ContractionKind, OpClass, OpCtx};
-use fornax_ir::plan::{Plan, Rejection, Schedule, Structure, structure};
+use fornax_ir::plan::adjacent::moved_input;
+use fornax_ir::plan::{Plan, Region, Rejection, Schedule, Structure, ValueRef, structure};
 use fornax_ir::{
     DType, Dim, DimRange, Graph, NodeId, Precision, PrecisionPolicy, ScalarExpr, Symbol, UnaryFn,
 };
@@ -74,7 +76,8 @@ pub(crate) fn choose(
                 return Ok(schedule);
             }
             let dtypes = [types[0].dtype, types[1].dtype];
-            contraction::choose(&form, dtypes, precision, dims, (functions(body), false))
+            let machine = Machine::default();
+            contraction::choose(&form, dtypes, precision, dims, (functions(body), machine))
         }
         _ => unreachable!("invariant: no other class is an anchor"),
     })
@@ -82,7 +85,8 @@ pub(crate) fn choose(
 
 /// Chooses again for a machine with `wgmma` where a region multiplies on tensor cores.
 pub fn use_wgmma(mut plan: Plan) -> Plan {
-    for region in &mut plan.regions {
+    for index in 0..plan.regions.len() {
+        let region = &plan.regions[index];
         if !matches!(region.schedule, Schedule::Mma { .. }) {
             continue;
         }
@@ -91,10 +95,35 @@ pub fn use_wgmma(mut plan: Plan) -> Plan {
         let attrs = &region.body.node(anchor).attrs;
         let form = form(&OpCtx { attrs, operands: &types });
         let dtypes = [types[0].dtype, types[1].dtype];
-        let machine = (functions(&region.body), true);
-        region.schedule = contraction::choose(&form, dtypes, region.precision, &plan.dims, machine);
+        let [left, right] =
+            [0, 1].map(|side: usize| moved_input(&region.body, region.body.operands(anchor)[side]));
+        let pipeline = left.map(|_| right.is_some_and(|input| is_packed(&plan, region, input)));
+        let machine = (functions(&region.body), Machine { wgmma: true, pipeline });
+        plan.regions[index].schedule =
+            contraction::choose(&form, dtypes, region.precision, &plan.dims, machine);
     }
     plan
+}
+
+/// What a contraction can be multiplied by, beside `mma`.
+#[derive(Debug, Clone, Copy, Default)]
+struct Machine {
+    /// `wgmma`.
+    wgmma: bool,
+    /// Pipelines of it; with whether the right operand is packed for them.
+    pipeline: Option<bool>,
+}
+
+/// Whether the operand of a region that an input of its body stands for is rounded to whole factors.
+fn is_packed(plan: &Plan, region: &Region, input: NodeId) -> bool {
+    let operand = region.body.inputs().iter().position(|&other| other == input);
+    match operand.map(|operand| region.operands[operand]) {
+        Some(ValueRef::Region { region: from, .. }) => {
+            let from = &plan.regions[from];
+            from.precision == region.precision && matches!(from.schedule, Schedule::Pack { .. })
+        }
+        _ => false,
+    }
 }
 
 /// Instructions of a body's pointwise nodes, each evaluated once.

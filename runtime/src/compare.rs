@@ -65,7 +65,9 @@ const TOLERANCES: [(Arithmetic, f64, f64, f64, &str); 5] = [
 /// of variance u^2 / 3); over a sum of products of either sign the errors add up as the products do, so
 /// that the sum's relative Frobenius error stays there (TF32 on an H200: 2.9e-4 = 0.6 u at 4096^3).
 #[rustfmt::skip]
-const FACTORS: [(Arithmetic, f64, f64, &str); 2] = [
+const FACTORS: [(Arithmetic, f64, f64, &str); 4] = [
+    (Arithmetic::Exact,          1.0,  1.0, "elements that are rounded to factors when they are packed"),
+    (Arithmetic::Pointwise,      1.0,  1.0, "elements that are rounded to factors when they are packed"),
     (Arithmetic::Contraction,   16.0,  4.0,
      "rounded factors: 0.8 u in Frobenius norm where products have either sign, more where they cancel; \
       single elements five times that"),

@@ -42,6 +42,7 @@ impl KernelBuilder {
             kernel: Kernel {
                 name: name.into(),
                 threads,
+                resident: 1,
                 params: Vec::new(),
                 shared: Vec::new(),
                 body: Block::default(),
@@ -51,6 +52,11 @@ impl KernelBuilder {
             numbers: BTreeMap::new(),
             splats: BTreeMap::new(),
         }
+    }
+
+    /// Asks for several blocks on a multiprocessor: see [`Kernel::resident`].
+    pub fn set_resident(&mut self, blocks: u32) {
+        self.kernel.resident = blocks;
     }
 
     /// The kernel.
@@ -153,6 +159,12 @@ impl KernelBuilder {
             return self.constant_of(ty, Scalar::Int(DType::I32, 0));
         }
         self.pure(Instruction::Coordinate(dim), ty)
+    }
+
+    /// Each element's number from a table: see [`Instruction::Lookup`].
+    pub fn lookup(&mut self, layout: &Layout, dim: u32, table: &[i32]) -> ValueId {
+        let ty = Ty::Fragment(DType::I32, layout.clone());
+        self.pure(Instruction::Lookup { dim, table: table.to_vec() }, ty)
     }
 
     /// A scalar in every element of a fragment; a fragment of that layout stays as it is.
@@ -336,6 +348,23 @@ impl KernelBuilder {
         self.push(Instruction::Wgmma { tile, memory, offsets, sums }, vec![ty])[0]
     }
 
+    /// Begins to add products of left factors in registers: see [`Instruction::WgmmaRegisters`].
+    pub fn wgmma_registers(
+        &mut self,
+        tile: WgmmaTile,
+        left: ValueId,
+        right: (Memory, ValueId),
+        sums: ValueId,
+    ) -> ValueId {
+        let ty = self.ty(sums).clone();
+        self.push(Instruction::WgmmaRegisters { tile, left, right, sums }, vec![ty])[0]
+    }
+
+    /// Waits for all but the latest products: see [`Instruction::WgmmaPending`].
+    pub fn wgmma_pending(&mut self, pending: u32) {
+        self.push(Instruction::WgmmaPending(pending), vec![]);
+    }
+
     /// The sums when they are there: see [`Instruction::WgmmaWait`].
     pub fn wgmma_wait(&mut self, sums: ValueId) -> ValueId {
         let ty = self.ty(sums).clone();
@@ -430,6 +459,37 @@ impl KernelBuilder {
             None => None,
         };
         self.push(Instruction::Store { memory, offset, value, mask, vector }, vec![]);
+    }
+
+    /// Begins to copy elements to shared memory: see [`Instruction::Copy`]. Scalar masks hold for all.
+    pub fn copy(
+        &mut self,
+        to: (Memory, ValueId),
+        from: (Memory, ValueId),
+        masks: [Option<ValueId>; 2],
+        vector: u32,
+    ) {
+        assert_eq!(
+            self.memory_dtype(to.0),
+            self.memory_dtype(from.0),
+            "invariant: elements are copied to an array of their type"
+        );
+        let from = (from.0, self.formed_as(from.1, to.1));
+        let masks = masks.map(|mask| match self.number(mask?) {
+            Some(Scalar::Int(_, number)) if number != 0 => None,
+            _ => Some(self.formed_as(mask?, to.1)),
+        });
+        self.push(Instruction::Copy { to, from, masks, vector }, vec![]);
+    }
+
+    /// Closes a group of copies: see [`Instruction::CopyCommit`].
+    pub fn copy_commit(&mut self) {
+        self.push(Instruction::CopyCommit, vec![]);
+    }
+
+    /// Waits for copies: see [`Instruction::CopyWait`].
+    pub fn copy_wait(&mut self, pending: u32) {
+        self.push(Instruction::CopyWait(pending), vec![]);
     }
 
     /// Folds fragments along a dimension: see [`Instruction::Reduce`].

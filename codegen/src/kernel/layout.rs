@@ -55,6 +55,21 @@ impl Layout {
         coordinate(&self.threads, thread, self.shape.len())
     }
 
+    /// The coordinates along a dimension that the binary digits of a thread number stand for, those of the
+    /// digits that are set.
+    pub fn thread_steps(&self, mut thread: u32, dim: u32) -> Vec<u32> {
+        let mut steps = Vec::new();
+        for mode in &self.threads {
+            let digit = thread % mode.size;
+            thread /= mode.size;
+            if mode.dim == dim && mode.stride > 0 {
+                let bits = (0..32).filter(|bit| digit >> bit & 1 == 1);
+                steps.extend(bits.map(|bit| mode.stride << bit));
+            }
+        }
+        steps
+    }
+
     /// The layout with size 1 along a dimension: registers along it are dropped, threads along it hold
     /// the same element.
     pub fn dropped(&self, dim: u32) -> Layout {

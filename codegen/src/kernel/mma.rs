@@ -202,6 +202,30 @@ impl WgmmaTile {
             && self.group_columns() <= 256
     }
 
+    /// Left factors of 128 bytes of inner elements: rows, inner elements (PTX ISA, "Register Fragments for
+    /// wgmma.mma_async.m64k8", "m64k16").
+    pub fn left(&self) -> Layout {
+        // Elements of a 32-bit register.
+        let packed = 4 / self.factor.dtype().size() as u32;
+        Layout {
+            shape: vec![self.rows, 32 * packed],
+            registers: digits(&[
+                (1, packed, 1),
+                (0, 2, 8),
+                (1, 2, 4 * packed),
+                (1, 4, 8 * packed),
+                (0, self.products(), 64),
+            ]),
+            threads: digits(&[
+                (1, 4, packed),
+                (0, 8, 1),
+                (0, 4, 16),
+                (0, self.groups_m, self.rows / self.groups_m),
+                (0, self.groups_n, 0),
+            ]),
+        }
+    }
+
     /// The sums: rows, columns.
     pub fn sums(&self) -> Layout {
         Layout {

@@ -35,6 +35,8 @@ pub struct Kernel {
     pub name: String,
     /// Threads in a block.
     pub threads: u32,
+    /// Blocks that are to run at once on a multiprocessor: registers are shared out for so many. At least 1.
+    pub resident: u32,
     /// Parameters in order.
     pub params: Vec<Param>,
     /// Arrays in shared memory.
@@ -145,16 +147,16 @@ impl Param {
 impl Kernel {
     /// Whether the code is the same, whatever the names.
     pub fn same_code(&self, other: &Kernel) -> bool {
-        let Kernel { name: _, threads, params, shared, body, values } = self;
-        (threads, params, shared, body, values)
-            == (&other.threads, &other.params, &other.shared, &other.body, &other.values)
+        let Kernel { name: _, threads, resident, params, shared, body, values } = self;
+        (threads, resident, params) == (&other.threads, &other.resident, &other.params)
+            && (shared, body, values) == (&other.shared, &other.body, &other.values)
     }
 
     /// A number that kernels of the same code share.
     pub fn code_hash(&self) -> u64 {
-        let Kernel { name: _, threads, params, shared, body, values } = self;
+        let Kernel { name: _, threads, resident, params, shared, body, values } = self;
         let mut hasher = DefaultHasher::new();
-        (threads, params, shared, body, values).hash(&mut hasher);
+        (threads, resident, params, shared, body, values).hash(&mut hasher);
         hasher.finish()
     }
 
@@ -203,6 +205,14 @@ pub enum Instruction {
     BlockIndex(u32),
     /// Each element's coordinate along a dimension of the tile; an `i32` fragment.
     Coordinate(u32),
+    /// Each element's `i32` from a table by its coordinate along a dimension of the tile. What the binary
+    /// digits of the thread's part of the coordinate stand for adds up.
+    Lookup {
+        /// The dimension.
+        dim: u32,
+        /// A number for each coordinate.
+        table: Vec<i32>,
+    },
     /// A scalar in every element of a fragment.
     Splat(ValueId),
     /// A fragment with size 1 in some dimensions, repeated along them. The operand's layout is the
@@ -246,8 +256,23 @@ pub enum Instruction {
         /// What is added to.
         sums: ValueId,
     },
+    /// As [`Instruction::Wgmma`] with the left operand in registers ([`WgmmaTile::left`]), which are read until
+    /// the sums are there.
+    WgmmaRegisters {
+        /// What is multiplied and how it is laid out.
+        tile: WgmmaTile,
+        /// Left factors.
+        left: ValueId,
+        /// Where the right tile lies, and from where on.
+        right: (Memory, ValueId),
+        /// What is added to.
+        sums: ValueId,
+    },
     /// The sums of [`Instruction::Wgmma`] when they are there; all that was begun is. Block-wide.
     WgmmaWait(ValueId),
+    /// Waits until of all [`Instruction::Wgmma`] that were begun at most this many, the latest, are under way:
+    /// the tiles of the others may be written again. Block-wide.
+    WgmmaPending(u32),
     /// Makes what the thread has written to shared memory visible to [`Instruction::Wgmma`] after the next
     /// barrier (`fence.proxy.async`).
     ProxyFence,
@@ -277,6 +302,23 @@ pub enum Instruction {
         /// As in [`Instruction::Load`].
         vector: u32,
     },
+    /// Begins to copy elements from global to shared memory, zeros where a mask does not hold
+    /// (`cp.async`). They are there after [`Instruction::CopyWait`], for other threads after a barrier behind
+    /// it. Of the threads that hold the same element only the first one copies it.
+    Copy {
+        /// To where in shared memory, and the offset of each element.
+        to: (Memory, ValueId),
+        /// From where in global memory, and the offset of each element.
+        from: (Memory, ValueId),
+        /// Where to read (bool, same form), and where to copy at all; everywhere without one.
+        masks: [Option<ValueId>; 2],
+        /// As in [`Instruction::Load`]; 4, 8 or 16 bytes, aligned on both sides.
+        vector: u32,
+    },
+    /// Makes the thread's copies that it has begun since the last one a group.
+    CopyCommit,
+    /// Waits until of the thread's groups of copies at most this many, the latest, are under way.
+    CopyWait(u32),
     /// Folds fragments of one layout along a dimension, over all registers and threads that hold it;
     /// results have size 1 there (layout [`Layout::dropped`]). Block-wide.
     Reduce {
@@ -382,6 +424,7 @@ impl Instruction {
             Instruction::Param(_) => "param",
             Instruction::BlockIndex(_) => "block_index",
             Instruction::Coordinate(_) => "coordinate",
+            Instruction::Lookup { .. } => "lookup",
             Instruction::Splat(_) => "splat",
             Instruction::Broadcast(_) => "broadcast",
             Instruction::Unary(function, _) => function.name(),
@@ -393,10 +436,15 @@ impl Instruction {
             Instruction::Reorder(_) => "reorder",
             Instruction::Mma { .. } => "mma",
             Instruction::Wgmma { .. } => "wgmma",
+            Instruction::WgmmaRegisters { .. } => "wgmma_registers",
             Instruction::WgmmaWait(_) => "wgmma_wait",
+            Instruction::WgmmaPending(_) => "wgmma_pending",
             Instruction::ProxyFence => "proxy_fence",
             Instruction::Load { .. } => "load",
             Instruction::Store { .. } => "store",
+            Instruction::Copy { .. } => "copy",
+            Instruction::CopyCommit => "copy_commit",
+            Instruction::CopyWait(_) => "copy_wait",
             Instruction::Reduce { .. } => "reduce",
             Instruction::Scan { .. } => "scan",
             Instruction::Barrier => "barrier",

@@ -6,7 +6,9 @@ use fornax_bundle::DType;
 use fornax_bundle::manifest::BUFFER_ALIGN;
 use fornax_ir::{BinaryFn, Scalar, ScalarExpr, UnaryFn};
 
-use super::{Block, Instruction, Kernel, Layout, Memory, MmaTile, Param, Statement, Ty, ValueId};
+use super::{
+    Block, Instruction, Kernel, Layout, Memory, MmaTile, Param, Statement, Ty, ValueId, WgmmaTile,
+};
 
 /// The most threads a block may have (CUDA C++ Programming Guide, compute capabilities).
 const MAX_THREADS: u32 = 1024;
@@ -64,6 +66,9 @@ impl Verifier<'_> {
         }
         if !(1..=MAX_THREADS).contains(&kernel.threads) {
             self.fault(format!("{} threads; a block has 1 to {MAX_THREADS}", kernel.threads));
+        }
+        if kernel.resident == 0 {
+            self.fault("no block is to run");
         }
         let mut names = BTreeSet::new();
         let params = kernel.params.iter().map(Param::name);
@@ -176,7 +181,17 @@ impl Verifier<'_> {
                 self.results(statement, 0)?;
                 self.together()
             }
-            Instruction::ProxyFence => self.results(statement, 0).map(|_| ()),
+            Instruction::ProxyFence | Instruction::CopyCommit | Instruction::CopyWait(_) => {
+                self.results(statement, 0).map(|_| ())
+            }
+            Instruction::WgmmaPending(_) => {
+                self.results(statement, 0)?;
+                self.together()
+            }
+            Instruction::Copy { to, from, masks, vector } => {
+                self.results(statement, 0)?;
+                self.copy(*to, *from, *masks, *vector)
+            }
             Instruction::Ticket { memory, offset } => {
                 let result = self.results(statement, 1)?[0];
                 ensure!(*result == Ty::Scalar(DType::I32), "the result is no i32");
@@ -236,6 +251,11 @@ impl Verifier<'_> {
             Instruction::Coordinate(dim) => {
                 let layout = ty.layout().ok_or("a scalar has no coordinates")?;
                 ensure!((*dim as usize) < layout.shape.len(), "no dimension {dim}");
+                Ty::Fragment(DType::I32, layout.clone())
+            }
+            Instruction::Lookup { dim, table } => {
+                let layout = ty.layout().ok_or("a scalar has no coordinates")?;
+                check_table(layout, *dim, table)?;
                 Ty::Fragment(DType::I32, layout.clone())
             }
             Instruction::Splat(x) => {
@@ -303,20 +323,18 @@ impl Verifier<'_> {
                 self.together()?;
                 ensure!(tile.is_whole(), "the tile is not made of whole products");
                 for (&memory, &offset) in memory.iter().zip(offsets) {
-                    let swizzled = match memory {
-                        Memory::Shared(index) => {
-                            self.kernel.shared.get(index as usize).is_some_and(|of| of.swizzled)
-                        }
-                        Memory::Global(_) => false,
-                    };
-                    let fits = swizzled && self.array(memory)? == tile.factor.dtype();
-                    ensure!(fits, "{memory:?} is no swizzled array of factors");
-                    let scalar = *self.ty(offset)? == Ty::Scalar(DType::I32);
-                    ensure!(scalar, "%{} is no scalar i32", offset.0);
+                    self.factors(tile, memory, offset)?;
                 }
-                let expected = Ty::Fragment(DType::F32, tile.sums());
-                ensure!(*self.ty(*sums)? == expected, "%{} are not the tile's sums", sums.0);
-                expected
+                self.sums(tile, *sums)?
+            }
+            Instruction::WgmmaRegisters { tile, left, right, sums } => {
+                self.together()?;
+                ensure!(tile.is_whole(), "the tile is not made of whole products");
+                let expected = Ty::Fragment(tile.factor.dtype(), tile.left());
+                let fits = *self.ty(*left)? == expected;
+                ensure!(fits, "%{} is not the tile's {}", left.0, describe(&expected));
+                self.factors(tile, right.0, right.1)?;
+                self.sums(tile, *sums)?
             }
             Instruction::WgmmaWait(sums) => {
                 self.together()?;
@@ -353,6 +371,47 @@ impl Verifier<'_> {
         }
         let [.., sums] = expected;
         Ok(sums)
+    }
+
+    /// An operand of asynchronous products in shared memory.
+    fn factors(&self, tile: &WgmmaTile, memory: Memory, offset: ValueId) -> Check {
+        let swizzled = match memory {
+            Memory::Shared(index) => {
+                self.kernel.shared.get(index as usize).is_some_and(|of| of.swizzled)
+            }
+            Memory::Global(_) => false,
+        };
+        let fits = swizzled && self.array(memory)? == tile.factor.dtype();
+        ensure!(fits, "{memory:?} is no swizzled array of factors");
+        let scalar = *self.ty(offset)? == Ty::Scalar(DType::I32);
+        ensure!(scalar, "%{} is no scalar i32", offset.0);
+        Ok(())
+    }
+
+    fn sums(&self, tile: &WgmmaTile, sums: ValueId) -> Result<Ty, String> {
+        let expected = Ty::Fragment(DType::F32, tile.sums());
+        ensure!(*self.ty(sums)? == expected, "%{} are not the tile's sums", sums.0);
+        Ok(expected)
+    }
+
+    fn copy(
+        &self,
+        to: (Memory, ValueId),
+        from: (Memory, ValueId),
+        masks: [Option<ValueId>; 2],
+        vector: u32,
+    ) -> Check {
+        let places = (to.0, from.0);
+        let fits = matches!(places, (Memory::Shared(_), Memory::Global(_)));
+        ensure!(fits, "copies go from global to shared memory");
+        let element = self.array(to.0)?;
+        ensure!(self.array(from.0)? == element, "copies do not convert elements");
+        let value = self.ty(to.1)?.with_dtype(element);
+        self.access(&value, to.1, masks[0], vector)?;
+        self.access(&value, from.1, masks[1], vector)?;
+        let bytes = vector * element.size() as u32;
+        ensure!(matches!(bytes, 4 | 8 | 16), "{bytes} bytes are copied at once");
+        Ok(())
     }
 
     fn array(&self, memory: Memory) -> Result<DType, String> {
@@ -520,6 +579,27 @@ fn check_layout(layout: &Layout, threads: u32) -> Check {
             .iter()
             .try_fold(1u32, |covered, &(stride, size)| (stride == covered).then(|| covered * size));
         ensure!(covered == Some(size), "dimension {dim} is not covered once");
+    }
+    Ok(())
+}
+
+/// The table has a number for each coordinate, and those of the thread's binary digits add up.
+fn check_table(layout: &Layout, dim: u32, table: &[i32]) -> Check {
+    let size = layout.shape.get(dim as usize).copied().ok_or(format!("no dimension {dim}"))?;
+    ensure!(size as usize == table.len(), "{} numbers for {size} coordinates", table.len());
+    let at = |coordinate: u32| i64::from(table[coordinate as usize]);
+    for thread in 0..layout.thread_count() {
+        let part = layout.thread_coordinate(thread)[dim as usize];
+        let steps = layout.thread_steps(thread, dim);
+        let moved: i64 = steps.iter().map(|&step| at(step) - at(0)).sum();
+        for register in 0..layout.register_count() {
+            let own = layout.register_coordinate(register)[dim as usize];
+            ensure!(
+                at(own + part) == at(own) + moved,
+                "the digits of {} do not add up",
+                own + part
+            );
+        }
     }
     Ok(())
 }

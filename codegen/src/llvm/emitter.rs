@@ -135,8 +135,27 @@ impl<'c, 'k> Emitter<'c, 'k> {
                 self.proxy_fence();
                 Vec::new()
             }
+            Instruction::Copy { to, from, masks, vector } => {
+                self.copy(*to, *from, *masks, *vector);
+                Vec::new()
+            }
+            Instruction::CopyCommit => {
+                self.copy_commit();
+                Vec::new()
+            }
+            Instruction::CopyWait(pending) => {
+                self.copy_wait(*pending);
+                Vec::new()
+            }
+            Instruction::WgmmaPending(pending) => {
+                self.wgmma_pending(*pending);
+                Vec::new()
+            }
             Instruction::Wgmma { tile, memory, offsets, sums } => {
                 vec![self.wgmma(tile, *memory, *offsets, *sums)]
+            }
+            Instruction::WgmmaRegisters { tile, left, right, sums } => {
+                vec![self.wgmma_registers(tile, *left, *right, *sums)]
             }
             Instruction::Reorder(value) => vec![self.reorder(*value, statement.results[0])],
             Instruction::Ticket { memory, offset } => vec![vec![self.ticket(*memory, *offset)]],
@@ -174,6 +193,7 @@ impl<'c, 'k> Emitter<'c, 'k> {
                 vec![self.ir.special_register(name).into()]
             }
             Instruction::Coordinate(dim) => self.coordinate(*dim, ty),
+            Instruction::Lookup { dim, table } => self.lookup(*dim, table, ty),
             Instruction::Splat(value) => vec![self.registers(*value)[0]; count],
             Instruction::Broadcast(value) => self.broadcast(*value, ty),
             Instruction::Unary(function, x) => {
@@ -256,7 +276,7 @@ impl<'c, 'k> Emitter<'c, 'k> {
     }
 
     /// The offset of the first of each group of `vector` registers.
-    fn places(&self, memory: Memory, offset: ValueId, vector: u32) -> Vec<IntValue<'c>> {
+    pub fn places(&self, memory: Memory, offset: ValueId, vector: u32) -> Vec<IntValue<'c>> {
         if let Memory::Shared(index) = memory
             && self.kernel.shared[index as usize].swizzled
         {
@@ -302,7 +322,7 @@ impl<'c, 'k> Emitter<'c, 'k> {
     }
 
     /// Whether the thread is the first of those that hold the same elements; none if all differ.
-    pub(super) fn first_holder(&mut self, layout: &Layout) -> Option<IntValue<'c>> {
+    pub fn first_holder(&mut self, layout: &Layout) -> Option<IntValue<'c>> {
         let mut weight = 1;
         let mut first: Option<IntValue> = None;
         for mode in &layout.threads {
@@ -368,6 +388,28 @@ impl<'c, 'k> Emitter<'c, 'k> {
         let registers = (0..layout.register_count()).map(|register| {
             let part = layout.register_coordinate(register)[dim as usize];
             self.ir.add_exact(base, self.ir.i32(part.into())).into()
+        });
+        registers.collect()
+    }
+
+    fn lookup(&mut self, dim: u32, table: &[i32], ty: &Ty) -> Registers<'c> {
+        let layout = ty.layout().expect("invariant: what is looked up is a fragment");
+        let at = |coordinate: u32| i64::from(table[coordinate as usize]);
+        let mut base = self.ir.i32(0);
+        let mut weight = 1;
+        for &Mode { dim: along, size, stride } in &layout.threads {
+            if along == dim && stride > 0 {
+                for bit in (0..32).take_while(|&bit| 1 << bit < size) {
+                    let digit = self.thread_digit(weight << bit, 2);
+                    let step = self.ir.i32(at(stride << bit) - at(0));
+                    base = self.ir.add_exact(base, self.ir.mul_exact(digit, step));
+                }
+            }
+            weight *= size;
+        }
+        let registers = (0..layout.register_count()).map(|register| {
+            let own = layout.register_coordinate(register)[dim as usize];
+            self.ir.add_exact(base, self.ir.i32(at(own))).into()
         });
         registers.collect()
     }

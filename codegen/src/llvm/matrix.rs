@@ -14,7 +14,8 @@ const PART_BYTES: u32 = 16;
 impl<'c> Emitter<'c, '_> {
     /// See [`Instruction::Mma`].
     pub fn mma(&self, tile: &MmaTile, operands: &[ValueId; 3]) -> Registers<'c> {
-        let [left, right] = [operands[0], operands[1]].map(|operand| self.packed(tile, operand));
+        let [left, right] =
+            [operands[0], operands[1]].map(|operand| self.packed(tile.factor, operand));
         let mut sums = self.registers(operands[2]).to_vec();
         // Registers of a thread per row and instruction, and instructions along what it holds.
         let each = 2;
@@ -45,11 +46,11 @@ impl<'c> Emitter<'c, '_> {
     }
 
     /// Factors as the instruction takes them: one 32-bit register for `f32`, for two narrow floats.
-    fn packed(&self, tile: &MmaTile, operand: ValueId) -> Registers<'c> {
+    pub fn packed(&self, factor: Factor, operand: ValueId) -> Registers<'c> {
         let registers = self.registers(operand);
         let word: BasicTypeEnum = self.ir.int_type(32).into();
-        let dtype = tile.factor.dtype();
-        match tile.factor {
+        let dtype = factor.dtype();
+        match factor {
             Factor::Tf32 => registers.iter().map(|&x| self.ir.bit_cast(x, word)).collect(),
             Factor::Bf16 | Factor::F16 => registers
                 .chunks(2)
@@ -155,6 +156,14 @@ impl<'c> Emitter<'c, '_> {
             Instruction::Coordinate(dim) => Some(
                 (0..count)
                     .map(|register| layout.register_coordinate(register)[*dim as usize].into())
+                    .collect(),
+            ),
+            Instruction::Lookup { dim, table } => Some(
+                (0..count)
+                    .map(|register| {
+                        let at = layout.register_coordinate(register)[*dim as usize];
+                        table[at as usize].into()
+                    })
                     .collect(),
             ),
             Instruction::Splat(_) | Instruction::Constant(_) => Some(vec![0; count as usize]),

@@ -133,7 +133,7 @@ impl<'c> Ir<'c> {
     }
 
     /// The address of an element. In shared memory 32 bits suffice, in global memory not.
-    fn address(&self, array: Array<'c>, offset: IntValue<'c>) -> PointerValue<'c> {
+    pub fn address(&self, array: Array<'c>, offset: IntValue<'c>) -> PointerValue<'c> {
         let offset = self.resize(true, offset, 64);
         self.element_address(self.storage_type(array.dtype), array.base, offset)
     }

@@ -1,5 +1,6 @@
 //! Kernel IR to PTX through LLVM's NVPTX back end. This folder alone knows LLVM.
 
+mod copy;
 mod diagnostics;
 mod elementwise;
 mod emitter;
@@ -90,7 +91,7 @@ pub fn emit_ptx(kernel: &Kernel, target: Target) -> Result<PtxModule, CodegenErr
 
 fn uses_wgmma(block: &Block) -> bool {
     block.0.iter().any(|statement| match &statement.instruction {
-        Instruction::Wgmma { .. } => true,
+        Instruction::Wgmma { .. } | Instruction::WgmmaRegisters { .. } => true,
         Instruction::For { body, .. } | Instruction::If { body, .. } => uses_wgmma(body),
         _ => false,
     })
@@ -150,6 +151,11 @@ fn declare<'c>(context: &'c Context, kernel: &Kernel, machine: &TargetMachine) -
     let threads = kernel.threads.to_string();
     let bound = context.create_string_attribute("nvvm.maxntid", &threads);
     function.add_attribute(AttributeLoc::Function, bound);
+    if kernel.resident > 1 {
+        let blocks = kernel.resident.to_string();
+        let bound = context.create_string_attribute("nvvm.minctasm", &blocks);
+        function.add_attribute(AttributeLoc::Function, bound);
+    }
     function.add_attribute(AttributeLoc::Function, ir.attribute("nounwind"));
     for (index, param) in (0..).zip(&kernel.params) {
         describe_param(&ir, function, index, param);

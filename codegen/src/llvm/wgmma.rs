@@ -11,6 +11,9 @@ use crate::kernel::{Factor, Memory, ValueId, WgmmaTile};
 const ROW_BYTES: u32 = 128;
 const STEP_BYTES: u32 = 32;
 
+/// Registers of an instruction's left factors, where those are in registers.
+const HELD_WORDS: usize = 4;
+
 /// Threads in a warpgroup.
 const GROUP_THREADS: u32 = 128;
 
@@ -39,10 +42,38 @@ impl<'c> Emitter<'c, '_> {
             let start = u64::from(product) * u64::from((64 * ROW_BYTES) >> 4);
             let start = left.get_type().const_int(start, false);
             let left = self.ir.add(left, start);
-            let text = instructions(tile, each);
+            let text = instructions(tile, each, false);
             results.extend(self.tied(text, sums, &[left.into(), right.into()]));
         }
         results
+    }
+
+    /// See [`crate::kernel::Instruction::WgmmaRegisters`].
+    pub fn wgmma_registers(
+        &mut self,
+        tile: &WgmmaTile,
+        left: ValueId,
+        (memory, offset): (Memory, ValueId),
+        sums: ValueId,
+    ) -> Registers<'c> {
+        let group_n = self.thread_digit(GROUP_THREADS * tile.groups_m, tile.groups_n);
+        let right = self.descriptor(memory, offset, group_n, tile.group_columns());
+        let left = self.packed(tile.factor, left);
+        let sums = self.registers(sums).to_vec();
+        let each = sums.len() / tile.products() as usize;
+        let words = left.len() / tile.products() as usize;
+        let mut results = Vec::new();
+        for (sums, left) in sums.chunks(each).zip(left.chunks(words)) {
+            let mut inputs = left.to_vec();
+            inputs.push(right.into());
+            results.extend(self.tied(instructions(tile, each, true), sums, &inputs));
+        }
+        results
+    }
+
+    /// See [`crate::kernel::Instruction::WgmmaPending`].
+    pub fn wgmma_pending(&self, pending: u32) {
+        self.effect(format!("wgmma.wait_group.sync.aligned {pending};"));
     }
 
     /// See [`crate::kernel::Instruction::WgmmaWait`].
@@ -52,11 +83,12 @@ impl<'c> Emitter<'c, '_> {
 
     /// See [`crate::kernel::Instruction::ProxyFence`].
     pub fn proxy_fence(&self) {
-        let assembly = Assembly {
-            text: "fence.proxy.async.shared::cta;".to_owned(),
-            constraints: "~{memory}".to_owned(),
-            effects: true,
-        };
+        self.effect("fence.proxy.async.shared::cta;".to_owned());
+    }
+
+    /// Inline PTX without operands.
+    pub fn effect(&self, text: String) {
+        let assembly = Assembly { text, constraints: "~{memory}".to_owned(), effects: true };
         self.ir.assembly(assembly, None, &[]);
     }
 
@@ -89,7 +121,10 @@ impl<'c> Emitter<'c, '_> {
     ) -> Registers<'c> {
         let count = registers.len();
         let mut constraints = vec!["=f".to_owned(); count];
-        constraints.extend(vec!["l".to_owned(); inputs.len()]);
+        constraints.extend(inputs.iter().map(|input| match input {
+            BasicValueEnum::IntValue(word) if word.get_type().get_bit_width() == 32 => "r".into(),
+            _ => "l".to_owned(),
+        }));
         constraints.extend((0..count).map(|number| number.to_string()));
         constraints.push("~{memory}".to_owned());
         let assembly = Assembly { text, constraints: constraints.join(","), effects: true };
@@ -104,26 +139,39 @@ impl<'c> Emitter<'c, '_> {
     }
 }
 
-/// The products of 64 rows over a row's inner elements, as one group. `count`: registers of the sums.
-fn instructions(tile: &WgmmaTile, count: usize) -> String {
+/// The products of 64 rows over a row's inner elements, as one group. `count`: registers of the sums;
+/// `held`: whether the left factors are in registers.
+fn instructions(tile: &WgmmaTile, count: usize, held: bool) -> String {
     let columns = tile.group_columns();
-    let registers: Vec<String> = (0..count).map(|number| format!("${number}")).collect();
-    let registers = registers.join(", ");
-    let name = tile.factor.name();
-    let (inner, order) = match tile.factor {
-        Factor::Tf32 => (8, ""),
-        Factor::Bf16 | Factor::F16 => (16, ", 0, 0"),
+    let list = |first: usize, count: usize| -> String {
+        let names: Vec<String> = (first..first + count).map(|n| format!("${n}")).collect();
+        format!("{{{}}}", names.join(", "))
     };
-    let (left, right) = (count, count + 1);
+    let sums = list(0, count);
+    let name = tile.factor.name();
+    let inner = if tile.factor == Factor::Tf32 { 8 } else { 16 };
+    let order = match (tile.factor, held) {
+        (Factor::Tf32, _) => "",
+        (_, true) => ", 0",
+        (_, false) => ", 0, 0",
+    };
+    let steps = (ROW_BYTES / STEP_BYTES) as usize;
+    let right = count + if held { HELD_WORDS * steps } else { 1 };
     let mut text = "{\n.reg .pred adds;\n.reg .b64 left, right;\nsetp.eq.b32 adds, 0, 0;\n\
                     wgmma.fence.sync.aligned;\n"
         .to_owned();
-    for step in 0..ROW_BYTES / STEP_BYTES {
-        let start = (step * STEP_BYTES) >> 4;
+    for step in 0..steps {
+        let start = (step * STEP_BYTES as usize) >> 4;
+        let left = if held {
+            list(count + HELD_WORDS * step, HELD_WORDS)
+        } else {
+            text += &format!("add.s64 left, ${count}, {start};\n");
+            "left".to_owned()
+        };
         text += &format!(
-            "add.s64 left, ${left}, {start};\nadd.s64 right, ${right}, {start};\n\
-             wgmma.mma_async.sync.aligned.m64n{columns}k{inner}.f32.{name}.{name} {{{registers}}}, \
-             left, right, adds, 1, 1{order};\n"
+            "add.s64 right, ${right}, {start};\n\
+             wgmma.mma_async.sync.aligned.m64n{columns}k{inner}.f32.{name}.{name} {sums}, \
+             {left}, right, adds, 1, 1{order};\n"
         );
     }
     text + "wgmma.commit_group.sync.aligned;\n}"

@@ -525,6 +525,23 @@ impl<'a> Emitter<'a> {
         b.store(memory, offset, value, mask, 1);
     }
 
+    /// Begins to copy elements of an array to shared memory, zeros where a mask does not hold; nothing where
+    /// the second one does not.
+    pub fn copy(
+        &mut self,
+        b: &mut KernelBuilder,
+        to: (Memory, ValueId),
+        (memory, offset): (Memory, &Index),
+        (mask, active): (&Mask, Option<&Mask>),
+    ) {
+        let masks = [Some(mask), active].map(|mask| self.mask(b, mask?));
+        let offset = self.index(b, offset);
+        let tile = self.tile.clone();
+        let offset = b.broadcast(offset, &tile);
+        let masks = masks.map(|mask| Some(b.broadcast(mask?, &tile)));
+        b.copy(to, (memory, offset), masks, 1);
+    }
+
     /// A number in every element of the tile.
     pub fn full(&self, b: &mut KernelBuilder, number: Scalar) -> ValueId {
         b.constant_of(Ty::Fragment(number.dtype(), self.tile.clone()), number)

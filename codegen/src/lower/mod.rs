@@ -8,6 +8,8 @@
 mod emit;
 mod fold;
 mod fold_kernels;
+mod patch;
+mod pipeline;
 mod pointwise;
 mod product;
 mod pull;
@@ -101,6 +103,9 @@ pub fn lower(
         (&Schedule::Pointwise { threads, vector, unroll }, Structure::Pointwise) => {
             pointwise::lower(&site, threads, vector, unroll)
         }
+        (&Schedule::Pack { threads, vector }, Structure::Pointwise) => {
+            pointwise::pack(&site, threads, vector)
+        }
         (
             &Schedule::FoldThread { threads, vector },
             &(Structure::Reduce(anchor)
@@ -156,7 +161,16 @@ pub fn lower(
             &Structure::Contraction(anchor),
         ) => {
             let units = [warps_m, warps_n];
-            let sizes = tile_mma::Sizes { block_m, block_n, units, groups: false, stages, splits };
+            let sizes = tile_mma::Sizes {
+                block_m,
+                block_n,
+                units,
+                groups: false,
+                stages,
+                splits,
+                pipeline: None,
+                patch: None,
+            };
             tile_mma::lower(&site, anchor, sizes)
         }
         (
@@ -164,7 +178,49 @@ pub fn lower(
             &Structure::Contraction(anchor),
         ) => {
             let units = [groups_m, groups_n];
-            let sizes = tile_mma::Sizes { block_m, block_n, units, groups: true, stages, splits };
+            let (groups, pipeline, patch) = (true, None, None);
+            let sizes = tile_mma::Sizes {
+                block_m,
+                block_n,
+                units,
+                groups,
+                stages,
+                splits,
+                pipeline,
+                patch,
+            };
+            tile_mma::lower(&site, anchor, sizes)
+        }
+        (
+            &Schedule::Pipeline { block_m, block_n, groups_m, groups_n, stages, splits, packed },
+            &Structure::Contraction(anchor),
+        ) => {
+            let sizes = tile_mma::Sizes {
+                block_m,
+                block_n,
+                units: [groups_m, groups_n],
+                groups: true,
+                stages: stages.max(2),
+                splits,
+                pipeline: Some(pipeline::Pipeline { packed: packed == 1 }),
+                patch: None,
+            };
+            tile_mma::lower(&site, anchor, sizes)
+        }
+        (
+            &Schedule::Patch { block_m, block_n, groups_m, groups_n, width, stages, packed },
+            &Structure::Contraction(anchor),
+        ) => {
+            let sizes = tile_mma::Sizes {
+                block_m,
+                block_n,
+                units: [groups_m, groups_n],
+                groups: true,
+                stages: stages.max(2),
+                splits: 1,
+                pipeline: Some(pipeline::Pipeline { packed: packed == 1 }),
+                patch: Some(width),
+            };
             tile_mma::lower(&site, anchor, sizes)
         }
         (schedule, _) => {

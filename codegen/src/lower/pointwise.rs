@@ -1,8 +1,8 @@
 //! Regions without an anchor: each thread computes some elements of the results.
 
-use fornax_ir::{BinaryFn, Dim};
+use fornax_ir::{BinaryFn, DType, Dim, Precision};
 
-use super::emit::{Emitter, build_kernel};
+use super::emit::{Array, Emitter, build_kernel};
 use super::index::{Condition, Index, Mask, Var};
 use super::site::Site;
 use super::{CodegenError, LoweredRegion, single};
@@ -13,6 +13,42 @@ pub(super) fn lower(
     threads: u32,
     vector: u32,
     unroll: u32,
+) -> Result<LoweredRegion, CodegenError> {
+    lower_by(site, threads, vector, unroll, |emitter, b, index, mask| {
+        emitter.store_outputs(b, index, mask)
+    })
+}
+
+/// As [`lower`], with `f32` results rounded to what the precision `tf32` multiplies.
+pub(super) fn pack(
+    site: &Site<'_>,
+    threads: u32,
+    vector: u32,
+) -> Result<LoweredRegion, CodegenError> {
+    let rounded = site.region.precision == Precision::Tf32;
+    lower_by(site, threads, vector, 1, |emitter, b, index, mask| {
+        for output in 0..site.body.outputs().len() {
+            let node = site.body.outputs()[output].value;
+            if !rounded || site.body.ty(node).dtype != DType::F32 {
+                emitter.store_output(b, output, index, mask)?;
+                continue;
+            }
+            let value = emitter.pull(b, node, index, mask)?;
+            let value = b.round_tf32(value);
+            let offset = emitter.space.linearize(index, &site.body.ty(node).shape);
+            let memory = emitter.array(b, Array::Output(output));
+            emitter.store(b, memory, &offset, value, mask);
+        }
+        Ok(())
+    })
+}
+
+fn lower_by<'a>(
+    site: &'a Site<'a>,
+    threads: u32,
+    vector: u32,
+    unroll: u32,
+    store: impl Fn(&mut Emitter<'a>, &mut KernelBuilder, &[Index], &Mask) -> Result<(), CodegenError>,
 ) -> Result<LoweredRegion, CodegenError> {
     let total: Dim = site.shape().iter().product();
     let width = threads * vector;
@@ -30,7 +66,7 @@ pub(super) fn lower(
         let var = emitter.iterate(&total, Some(base), Some(0));
         whole_or_masked(emitter, b, (base, tile), (var, &total), |emitter, b, mask| {
             let index = emitter.space.delinearize(&Index::var(var), site.shape());
-            emitter.store_outputs(b, &index, mask)
+            store(emitter, b, &index, mask)
         })?;
         Ok(blocks.clone())
     })?;

@@ -10,7 +10,7 @@ use fornax_ir::{
 use super::CodegenError;
 use super::emit::{Array, Emitter};
 use super::index::{Index, Mask};
-use crate::kernel::{KernelBuilder, ValueId};
+use crate::kernel::{KernelBuilder, Memory, ValueId};
 
 impl Emitter<'_> {
     /// The value of a node at an index (one per axis of its result). It depends on no more dimensions
@@ -330,6 +330,51 @@ impl Emitter<'_> {
         let index = self.mapped(b, &map.index, axes, &[], &reached)?;
         let value = self.pull_or(b, node, &index, (mask, &guards), zero)?;
         Ok(b.cast(accumulator, value))
+    }
+
+    /// Where the elements of a contraction's operand lie that is moved by known indices alone (see
+    /// [`moved_input`](fornax_ir::plan::adjacent::moved_input)): the array, the offset, and the mask outside of
+    /// which they are 0. Nothing when they are 0 everywhere. `beyond`: whether some positions are none of the
+    /// contraction's, of which nothing is read.
+    pub fn locate_factor(
+        &mut self,
+        b: &mut KernelBuilder,
+        (mut node, map): (NodeId, &OperandMap),
+        axes: &[Index],
+        mask: &Mask,
+        beyond: bool,
+    ) -> Result<Option<(Memory, Index, Mask)>, CodegenError> {
+        let mut mask = mask.clone();
+        let Some(guards) = self.guards(b, &map.guards, axes, &[], &mask)? else { return Ok(None) };
+        mask.extend(guards);
+        let mut index = self.mapped(b, &map.index, axes, &[], &mask)?;
+        if beyond {
+            mask = self.in_bounds(&mask, node, &index, true);
+        }
+        let body = self.site.body;
+        loop {
+            let shape = &body.ty(node).shape;
+            for (index, size) in index.iter_mut().zip(shape.iter()) {
+                if size.is(1) {
+                    *index = Index::default();
+                }
+            }
+            if let Some(operand) = self.site.operand_of(node) {
+                let memory = self.array(b, Array::Operand(operand));
+                return Ok(Some((memory, self.space.linearize(&index, shape), mask)));
+            }
+            let OpClass::Movement(form) = body.node(node).op.class() else {
+                return Err(self.site.error(node, "is computed where it is copied"));
+            };
+            let form = self.site.with_ctx(node, form);
+            let operands = body.operands(node);
+            let case = &form.cases[0];
+            let guards = self.guards(b, &case.guards, &index, &operands, &mask)?;
+            let Some(guards) = guards else { return Ok(None) };
+            mask.extend(guards);
+            index = self.mapped(b, &case.index, &index, &operands, &mask)?;
+            node = operands[case.operand];
+        }
     }
 
     /// `sum + x * y`; rounded once for floats.

@@ -11,10 +11,12 @@ use fornax_ir::{BinaryFn, DType, Dim, NodeId, Precision, Scalar, UnaryFn};
 
 use super::emit::{Array, Emitter, build_kernel};
 use super::index::{Condition, Index, Mask};
+use super::patch::Patch;
+use super::pipeline::Pipeline;
 use super::pointwise::{modes, tail, within_extent};
 use super::product::{Adjacency, Group, Product};
 use super::site::Site;
-use super::{CodegenError, LoweredRegion, Workspace, single};
+use super::{CodegenError, LoweredRegion, Workspace, pipeline};
 use crate::kernel::{Factor, KernelBuilder, Layout, Memory, MmaTile, Ty, ValueId, WgmmaTile};
 
 /// The sizes of [`fornax_ir::plan::Schedule::Mma`] and [`fornax_ir::plan::Schedule::Wgmma`].
@@ -28,11 +30,15 @@ pub(super) struct Sizes {
     pub groups: bool,
     pub stages: u32,
     pub splits: u32,
+    /// Whether operands are copied asynchronously by [`super::pipeline`].
+    pub pipeline: Option<Pipeline>,
+    /// Positions along the last axis where convolutions are cut into patches ([`super::patch`]).
+    pub patch: Option<u32>,
 }
 
 /// What multiplies.
 #[derive(Debug, Clone, Copy)]
-enum Unit {
+pub(super) enum Unit {
     Warps(MmaTile),
     Groups(WgmmaTile),
 }
@@ -67,14 +73,15 @@ const ADD_VECTOR: u32 = 4;
 
 /// A contraction on tensor cores. The result's tile has the group whose positions are adjacent in the
 /// result as its columns, whatever role that has.
-struct Tiling<'a> {
-    product: Product<'a>,
-    sizes: Sizes,
-    factor: Factor,
-    unit: Unit,
+pub(super) struct Tiling<'a> {
+    pub product: Product<'a>,
+    pub sizes: Sizes,
+    pub factor: Factor,
+    pub unit: Unit,
     /// Whether `f32` factors are split in two, and partial sums kept short, to be as accurate as `f32`.
-    accurate: bool,
+    pub accurate: bool,
     split_factors: bool,
+    pub patch: Option<Patch>,
 }
 
 /// One operand and its tiles.
@@ -109,22 +116,30 @@ pub(super) fn lower(
         })?;
     launch.bytes = site.bytes();
     launch.flops = tiling.product.flops();
-    if sizes.splits == 1 {
-        return Ok(single(kernel, launch));
+    let mut group = LoweredRegion { kernels: vec![], launches: vec![], workspaces: vec![] };
+    let mut add = None;
+    if sizes.splits > 1 {
+        let elements: Dim = tiling.partial_sizes().iter().product();
+        let partial_bytes = &elements * &Dim::constant(4);
+        let (add_kernel, mut add_launch) = tiling.add_parts()?;
+        launch.bytes = site.bytes() - site.output_bytes() + &partial_bytes;
+        add_launch.bytes = partial_bytes + site.output_bytes();
+        add_launch.flops = site.pointwise_flops();
+        group.workspaces.push(Workspace { dtype: DType::F32, elements });
+        add = Some((add_kernel, add_launch));
     }
-    let workspace =
-        Workspace { dtype: DType::F32, elements: tiling.partial_sizes().iter().product() };
-    let (add, mut add_launch) = tiling.add_parts()?;
-    let partial_bytes = &workspace.elements * &Dim::constant(4);
-    launch.bytes = site.bytes() - site.output_bytes() + &partial_bytes;
-    add_launch.kernel = 1;
-    add_launch.bytes = partial_bytes + site.output_bytes();
-    add_launch.flops = site.pointwise_flops();
-    Ok(LoweredRegion {
-        kernels: vec![kernel, add],
-        launches: vec![launch, add_launch],
-        workspaces: vec![workspace],
-    })
+    let mut pack = None;
+    if let Some(sizes) = tiling.packed_sizes() {
+        let elements = sizes.iter().product();
+        group.workspaces.push(Workspace { dtype: DType::F32, elements });
+        pack = Some(tiling.pack(&sizes)?);
+    }
+    for (kernel, mut launch) in pack.into_iter().chain([(kernel, launch)]).chain(add) {
+        launch.kernel = group.kernels.len();
+        group.kernels.push(kernel);
+        group.launches.push(launch);
+    }
+    Ok(group)
 }
 
 impl<'a> Tiling<'a> {
@@ -146,6 +161,10 @@ impl<'a> Tiling<'a> {
             Precision::Bf16 => (Factor::Bf16, false),
             Precision::Fp16 => (Factor::F16, false),
         };
+        let mut sizes = sizes;
+        if factor != Factor::Tf32 || !pipeline::has_operands(&product) {
+            sizes.pipeline = None;
+        }
         let Sizes { block_m: rows, block_n: columns, units: [m, n], .. } = sizes;
         let unit = if sizes.groups {
             let tile = WgmmaTile { factor, rows, columns, groups_m: m, groups_n: n };
@@ -161,36 +180,44 @@ impl<'a> Tiling<'a> {
             Unit::Warps(tile)
         };
         let accurate = precision == Precision::Fp32;
-        Ok(Tiling { product, sizes, factor, unit, accurate, split_factors })
+        let patch = sizes
+            .patch
+            .filter(|_| sizes.pipeline.is_some() && !accurate)
+            .and_then(|width| Patch::of(&product, width, rows));
+        Ok(Tiling { product, sizes, factor, unit, accurate, split_factors, patch })
     }
 
-    fn threads(&self) -> u32 {
+    pub fn threads(&self) -> u32 {
         let [m, n] = self.sizes.units;
         m * n * if self.sizes.groups { 4 * WARP } else { WARP }
     }
 
     /// The groups of the tile's rows and columns.
-    fn groups(&self) -> [&Group; 2] {
+    pub fn groups(&self) -> [&Group; 2] {
         let product = &self.product;
-        match product.rows_fastest {
+        match product.rows_fastest && self.sizes.pipeline.is_none() {
             true => [&product.columns, &product.rows],
             false => [&product.rows, &product.columns],
         }
     }
 
     /// Blocks along the parts of sums, the batch, the tile's rows and columns.
-    fn blocks(&self) -> [Dim; 4] {
+    pub fn blocks(&self) -> [Dim; 4] {
         let [rows, columns] = self.groups();
+        let row_blocks = match &self.patch {
+            Some(patch) => patch.row_blocks(rows).iter().product(),
+            None => rows.blocks(self.sizes.block_m),
+        };
         [
             Dim::constant(self.sizes.splits.into()),
             self.product.batch.extent.clone(),
-            rows.blocks(self.sizes.block_m),
+            row_blocks,
             columns.blocks(self.sizes.block_n),
         ]
     }
 
     /// Sizes of the partial sums: parts, batch, rows, columns.
-    fn partial_sizes(&self) -> [Dim; 4] {
+    pub fn partial_sizes(&self) -> [Dim; 4] {
         let [rows, columns] = self.groups();
         let splits = Dim::constant(self.sizes.splits.into());
         let batch = self.product.batch.extent.clone();
@@ -198,12 +225,12 @@ impl<'a> Tiling<'a> {
     }
 
     /// Inner elements of a step.
-    fn step(&self) -> u32 {
+    pub fn step(&self) -> u32 {
         STEP_BYTES / self.factor.dtype().size() as u32
     }
 
     /// Steps along the inner group.
-    fn steps(&self) -> Dim {
+    pub fn steps(&self) -> Dim {
         self.product.inner.blocks(self.step())
     }
 
@@ -213,14 +240,24 @@ impl<'a> Tiling<'a> {
         let block = emitter.iterate(&blocks.iter().product(), Some(block), None);
         let place = emitter.space.delinearize(&Index::var(block), &blocks);
         let batch = emitter.space.delinearize(&place[1], &self.product.batch.sizes);
+        if let Some(patch) = &self.patch {
+            return self.emit_patches(emitter, b, patch, (&place, &batch));
+        }
         let mut base = |place: &Index, block: u32| {
             let scaled = emitter.space.scale(place, &Dim::constant(block.into()));
             emitter.index(b, &scaled)
         };
         let bases = [base(&place[2], self.sizes.block_m), base(&place[3], self.sizes.block_n)];
         let range = self.range(emitter, b, &place[0]);
-        let sides = self.sides(b, bases);
-        let sums = self.multiply(emitter, b, &batch, &sides, range)?;
+        let sums = match self.sizes.pipeline {
+            Some(pipeline) => {
+                self.stream(emitter, b, (pipeline, &place[1], &batch), bases, range)?
+            }
+            None => {
+                let sides = self.sides(b, bases);
+                self.multiply(emitter, b, &batch, &sides, range)?
+            }
+        };
 
         emitter.set_tile(&self.unit.sums());
         let [rows, columns] = self.groups();
@@ -236,23 +273,49 @@ impl<'a> Tiling<'a> {
             emitter.store(b, memory, &offset, sums, &mask);
             return Ok(());
         }
-        self.finish(emitter, b, &batch, [row, column], sums, &mask)
+        let axes = self.product.axes(&emitter.space, &batch, &[(rows, row), (columns, column)]);
+        self.finish(emitter, b, &axes, sums, &mask)
     }
 
-    /// The results at a position of the tile, from the sums.
+    /// As [`Tiling::emit`], a block for each box of positions.
+    fn emit_patches(
+        &self,
+        emitter: &mut Emitter<'a>,
+        b: &mut KernelBuilder,
+        patch: &Patch,
+        (place, batch): (&[Index], &[Index]),
+    ) -> Result<(), CodegenError> {
+        let product = &self.product;
+        let (rows, columns) = (&product.rows, &product.columns);
+        let blocks = emitter.space.delinearize(&place[2], &patch.row_blocks(rows));
+        let column = emitter.space.scale(&place[3], &Dim::constant(self.sizes.block_n.into()));
+        let column = emitter.index(b, &column);
+        let sums = self.convolve(emitter, b, patch, (&place[1], batch), (&blocks, column))?;
+        emitter.set_tile(&self.unit.sums());
+        let row = emitter.iterate(&Dim::constant(self.sizes.block_m.into()), None, Some(0));
+        let column = emitter.iterate(&columns.extent, Some(column), Some(1));
+        let mut mask = tail(column, &columns.extent, self.sizes.block_n.into());
+        let at = patch.positions(&emitter.space, rows, &blocks, &Index::var(row));
+        mask.extend(at.1);
+        let columns = [(columns, Index::var(column))];
+        let mut axes = product.axes(&emitter.space, batch, &columns);
+        for (axis, position) in at.0 {
+            axes[axis] = position;
+        }
+        self.finish(emitter, b, &axes, sums, &mask)
+    }
+
+    /// The results at positions of the contraction's axes, from the sums.
     fn finish(
         &self,
         emitter: &mut Emitter<'a>,
         b: &mut KernelBuilder,
-        batch: &[Index],
-        [row, column]: [Index; 2],
+        axes: &[Index],
         sums: ValueId,
         mask: &Mask,
     ) -> Result<(), CodegenError> {
         let product = &self.product;
-        let [rows, columns] = self.groups();
-        let axes = product.axes(&emitter.space, batch, &[(rows, row), (columns, column)]);
-        let out = product.form.out.iter().map(|expr| emitter.space.compose(expr, &axes, &[]));
+        let out = product.form.out.iter().map(|expr| emitter.space.compose(expr, axes, &[]));
         let index: Vec<Index> = out.collect();
         let result = b.cast(product.site.body.ty(product.node).dtype, sums);
         emitter.bind_anchor(product.node, &index, result);
@@ -308,7 +371,7 @@ impl<'a> Tiling<'a> {
     }
 
     /// Elements of an operand's tile in shared memory; a multiple of 1024 bytes.
-    fn tile_elements(&self, block: u32) -> u32 {
+    pub fn tile_elements(&self, block: u32) -> u32 {
         block.next_multiple_of(8) * self.step()
     }
 
@@ -458,7 +521,7 @@ impl<'a> Tiling<'a> {
         }
     }
 
-    fn zeros(&self, b: &mut KernelBuilder) -> ValueId {
+    pub fn zeros(&self, b: &mut KernelBuilder) -> ValueId {
         let ty = Ty::Fragment(DType::F32, self.unit.sums());
         b.constant_of(ty, Scalar::new(DType::F32, 0.0))
     }
@@ -590,8 +653,10 @@ impl<'a> Tiling<'a> {
             let sums = sums.expect("invariant: there is a part");
             let place = emitter.space.delinearize(&Index::var(var), &sizes[1..]);
             let batch = emitter.space.delinearize(&place[0], &self.product.batch.sizes);
-            let at = [place[1].clone(), place[2].clone()];
-            self.finish(emitter, b, &batch, at, sums, &mask)?;
+            let [rows, columns] = self.groups();
+            let at = [(rows, place[1].clone()), (columns, place[2].clone())];
+            let axes = self.product.axes(&emitter.space, &batch, &at);
+            self.finish(emitter, b, &axes, sums, &mask)?;
             Ok(total.ceil_div(&Dim::constant(width.into())))
         })
     }

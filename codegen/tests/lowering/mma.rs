@@ -33,6 +33,19 @@ const GROUP_SCHEDULES: [Schedule; 4] = [
     wgmma([128, 64, 1, 1], 4, 1),
 ];
 
+const fn pipeline(sizes: [u32; 4], stages: u32, splits: u32, packed: u32) -> Schedule {
+    let [block_m, block_n, groups_m, groups_n] = sizes;
+    Schedule::Pipeline { block_m, block_n, groups_m, groups_n, stages, splits, packed }
+}
+
+const PIPELINES: [Schedule; 5] = [
+    pipeline([64, 32, 1, 1], 3, 1, 0),
+    pipeline([128, 16, 2, 1], 2, 1, 0),
+    pipeline([64, 64, 1, 2], 4, 2, 0),
+    pipeline([128, 64, 1, 1], 3, 3, 0),
+    pipeline([64, 8, 1, 1], 5, 1, 0),
+];
+
 #[track_caller]
 fn check_with(
     schedules: &[Schedule],
@@ -223,7 +236,7 @@ fn warpgroups_multiply_odd_sizes_and_convolve() {
 /// What splits as accurate as `f32` must keep: values of any size beside each other, infinities and NaN.
 #[test]
 fn split_factors_keep_small_and_infinite_numbers() {
-    for schedule in [SCHEDULES[3].clone(), GROUP_SCHEDULES[0].clone()] {
+    for schedule in [&SCHEDULES[3], &GROUP_SCHEDULES[0], &PIPELINES[0]].map(Schedule::clone) {
         let graph = |body: &mut Body| {
             let (a, b) =
                 (body.input(DType::F32, &["64", "32"]), body.input(DType::F32, &["32", "32"]));
@@ -263,6 +276,193 @@ fn split_factors_keep_small_and_infinite_numbers() {
                     assert!(same, "[{row}, {column}]: {got:e}, not {exact:e}");
                 }
             }
+        }
+    }
+}
+
+#[test]
+fn pipelines_multiply_every_transposition() {
+    for (number, (left, right)) in TRANSPOSITIONS.into_iter().enumerate() {
+        let sizes = [("M", 40), ("K", 104), ("N", 48)];
+        let body = product(DType::F32, left, right);
+        let schedules = &PIPELINES[number..=number];
+        check_with(schedules, Precision::Tf32, &sizes, Fill::Signed, &body);
+        check_with(schedules, Precision::Fp32, &sizes, Fill::Signed, &body);
+        check_with(&PIPELINES[4..], Precision::Tf32, &sizes, Fill::Signed, &body);
+    }
+    // What is not pipelined is multiplied by warpgroups.
+    let sizes = [("M", 40), ("K", 72), ("N", 48)];
+    for (dtype, precision) in [(DType::F16, Precision::Tf32), (DType::F32, Precision::Bf16)] {
+        let body = product(dtype, &["M", "K"], &["K", "N"]);
+        check_with(&PIPELINES[..1], precision, &sizes, Fill::Signed, &body);
+    }
+}
+
+#[test]
+fn pipelines_multiply_odd_sizes() {
+    for (number, (m, k, n)) in
+        [(1, 1, 1), (3, 0, 4), (0, 5, 4), (100, 31, 33), (65, 230, 68)].into_iter().enumerate()
+    {
+        let (left, right) = TRANSPOSITIONS[number % 4];
+        let sizes = [("M", m), ("K", k), ("N", n)];
+        let body = product(DType::F32, left, right);
+        let schedules = &PIPELINES[number..=number];
+        check_with(schedules, Precision::Tf32, &sizes, Fill::Signed, &body);
+    }
+}
+
+/// Small whole numbers are factors already.
+#[test]
+fn packed_operands_are_copied_as_they_are() {
+    let schedule = pipeline([64, 32, 1, 1], 4, 1, 1);
+    for (m, k, n) in [(40, 104, 48), (70, 31, 33)] {
+        let sizes = [("M", m), ("K", k), ("N", n)];
+        let schedules = std::slice::from_ref(&schedule);
+        let body = product(DType::F32, &["M", "K"], &["N", "K"]);
+        check_with(schedules, Precision::Tf32, &sizes, Fill::Small, &body);
+        let body = product(DType::F32, &["M", "K"], &["K", "N"]);
+        check_with(schedules, Precision::Tf32, &sizes, Fill::Small, &body);
+    }
+}
+
+#[test]
+fn pipelines_convolve() {
+    for (number, (stride, pad, dilation, groups)) in
+        [(1, 1, 1, 1), (2, 1, 1, 2), (1, 2, 2, 1), (1, 0, 1, 4)].into_iter().enumerate()
+    {
+        let sizes = [("N", 2), ("H", 10), ("W", 9)];
+        let schedules = &PIPELINES[number % 3..=number % 3];
+        check_with(schedules, Precision::Tf32, &sizes, Fill::Signed, &|body| {
+            let x = body.input(DType::F32, &["N", "8", "H", "W"]);
+            let channels = (8 / groups).to_string();
+            let w = body.input(DType::F32, &["12", &channels, "3", "3"]);
+            let result = body.add("conv", geometry(stride, pad, dilation, groups), &[x, w]);
+            let result = body.add("relu", attrs! {}, &[result]);
+            body.output(result);
+        });
+    }
+    let sizes = [("N", 2), ("H", 5), ("W", 4)];
+    check_with(&PIPELINES[..1], Precision::Tf32, &sizes, Fill::Signed, &|body| {
+        let x = body.input(DType::F32, &["N", "6", "H", "W"]);
+        let w = body.input(DType::F32, &["6", "4", "3", "3"]);
+        let mut attrs = geometry(2, 1, 1, 1);
+        attrs.insert("output_padding", vec![0i64; 2]);
+        let result = body.add("conv_transpose", attrs, &[x, w]);
+        body.output(result);
+    });
+}
+
+const fn patch(sizes: [u32; 4], width: u32, stages: u32, packed: u32) -> Schedule {
+    let [block_m, block_n, groups_m, groups_n] = sizes;
+    Schedule::Patch { block_m, block_n, groups_m, groups_n, width, stages, packed }
+}
+
+const PATCHES: [Schedule; 3] = [
+    patch([64, 16, 1, 1], 16, 4, 0),
+    patch([128, 32, 2, 1], 8, 3, 0),
+    patch([64, 8, 1, 1], 64, 2, 0),
+];
+
+#[test]
+fn patches_convolve() {
+    // Channels and groups, stride, padding, dilation, sizes.
+    let cases = [
+        (8, 1, 1, 1, 1, [10, 12]),
+        (40, 1, 1, 1, 1, [6, 9]),
+        (3, 1, 2, 1, 1, [11, 13]),
+        (32, 2, 1, 2, 2, [9, 16]),
+        (12, 1, 4, 0, 1, [13, 12]),
+        (5, 1, 2, 1, 2, [11, 9]),
+    ];
+    for (number, (channels, groups, stride, pad, dilation, [height, width])) in
+        cases.into_iter().enumerate()
+    {
+        let sizes = [("N", 2), ("H", height), ("W", width)];
+        let schedules = &PATCHES[number % 3..=number % 3];
+        check_with(schedules, Precision::Tf32, &sizes, Fill::Signed, &|body| {
+            let x = body.input(DType::F32, &["N", &channels.to_string(), "H", "W"]);
+            let inner = (channels / groups).to_string();
+            let w = body.input(DType::F32, &["12", &inner, "3", "3"]);
+            let result = body.add("conv", geometry(stride, pad, dilation, groups), &[x, w]);
+            let result = body.add("relu", attrs! {}, &[result]);
+            body.output(result);
+        });
+    }
+}
+
+#[test]
+fn patches_of_other_windows() {
+    let schedules = &PATCHES[..1];
+    // Taps in the order of packed weights, copied as they are.
+    let packed = patch([64, 16, 1, 1], 16, 4, 1);
+    let sizes = [("N", 1), ("H", 7), ("W", 20)];
+    let packed = std::slice::from_ref(&packed);
+    check_with(packed, Precision::Tf32, &sizes, Fill::Small, &|body| {
+        let x = body.input(DType::F32, &["N", "36", "H", "W"]);
+        let w = body.input(DType::F32, &["12", "3", "3", "36"]);
+        let w = body.add("transpose", attrs! { perm: vec![0i64, 3, 1, 2] }, &[w]);
+        let result = body.add("conv", geometry(1, 1, 1, 1), &[x, w]);
+        body.output(result);
+    });
+    for stride in [1, 2] {
+        let sizes = [("N", 2), ("H", 5), ("W", 8)];
+        check_with(schedules, Precision::Tf32, &sizes, Fill::Signed, &|body| {
+            let x = body.input(DType::F32, &["N", "6", "H", "W"]);
+            let w = body.input(DType::F32, &["6", "4", "3", "3"]);
+            let mut attrs = geometry(stride, 1, 1, 1);
+            attrs.insert("output_padding", vec![0i64; 2]);
+            let result = body.add("conv_transpose", attrs, &[x, w]);
+            body.output(result);
+        });
+    }
+    // Products have no windows.
+    let body = product(DType::F32, &["M", "K"], &["K", "N"]);
+    let sizes = [("M", 40), ("K", 72), ("N", 48)];
+    check_with(schedules, Precision::Tf32, &sizes, Fill::Signed, &body);
+}
+
+#[test]
+fn patches_in_one_and_three_dimensions() {
+    let sizes = [("N", 2), ("W", 70)];
+    check_with(&PATCHES[1..2], Precision::Tf32, &sizes, Fill::Signed, &|body| {
+        let x = body.input(DType::F32, &["N", "9", "W"]);
+        let w = body.input(DType::F32, &["12", "9", "5"]);
+        let attrs = attrs! {
+            strides: vec![1i64], pads_begin: vec![2i64], pads_end: vec![2i64],
+            dilations: vec![1i64], groups: 1i64,
+        };
+        let result = body.add("conv", attrs, &[x, w]);
+        body.output(result);
+    });
+    let sizes = [("N", 1), ("D", 4), ("H", 5), ("W", 12)];
+    check_with(&PATCHES[..1], Precision::Tf32, &sizes, Fill::Signed, &|body| {
+        let x = body.input(DType::F32, &["N", "3", "D", "H", "W"]);
+        let w = body.input(DType::F32, &["20", "3", "3", "3", "3"]);
+        let attrs = attrs! {
+            strides: vec![1i64; 3], pads_begin: vec![1i64; 3], pads_end: vec![1i64; 3],
+            dilations: vec![1i64; 3], groups: 1i64,
+        };
+        let result = body.add("conv", attrs, &[x, w]);
+        body.output(result);
+    });
+}
+
+#[test]
+fn packed_elements_are_rounded() {
+    let value = |i: i32| (i as f32 * 0.37).sin() * f32::powi(2.0, i - 30);
+    let values: Vec<f32> = (0..70).map(value).collect();
+    let turned = |body: &mut Body| {
+        let x = body.input(DType::F32, &["7", "10"]);
+        let y = body.add("transpose", attrs! { perm: vec![1i64, 0] }, &[x]);
+        body.output(y);
+    };
+    let schedule = Schedule::Pack { threads: 32, vector: 4 };
+    for (precision, rounded) in [(Precision::Tf32, true), (Precision::Ieee, false)] {
+        let actual = Case::run_on(&turned, schedule.clone(), precision, &[&values]);
+        for (number, &found) in actual.iter().enumerate() {
+            let exact = values[number % 7 * 10 + number / 7].to_bits();
+            let wanted = if rounded { (exact + 0x1000) & !0x1fff } else { exact };
+            assert_eq!(found.to_bits(), wanted, "{number}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::index::{Index, IndexSpace, Var};
 use crate::op::{OpClass, OpCtx, SourceKind};
-use crate::{Graph, IndexExpr, NodeId};
+use crate::{Graph, Guard, IndexExpr, NodeId, Scalar};
 
 /// Whether a step of a variable is a step to the next element.
 pub fn is_adjacent(offset: &Index, var: Var) -> bool {
@@ -47,4 +47,27 @@ pub fn mapped_offset(
     }
     let index: Vec<Index> = index.iter().map(|expr| space.compose(expr, axes, &[])).collect();
     memory_offset(body, space, node, &index)
+}
+
+/// The input of a region's body whose elements a node has, moved by known indices alone, with zeros where a
+/// movement has none.
+pub fn moved_input(body: &Graph, node: NodeId) -> Option<NodeId> {
+    let form = match body.node(node).op.class() {
+        OpClass::Source(SourceKind::Input) => return Some(node),
+        OpClass::Movement(form) => form,
+        _ => return None,
+    };
+    let operands = body.operands(node);
+    let types = body.operand_types(node);
+    let form = form(&OpCtx { attrs: &body.node(node).attrs, operands: &types });
+    let [case] = form.cases.as_slice() else { return None };
+    let zero = |fill: &Scalar| matches!(fill, Scalar::Float(_, value) if value.0 == 0.0);
+    let guards = case.guards.iter().map(|guard| match guard {
+        Guard::Within { value, .. } | Guard::Divisible { value, .. } => value,
+    });
+    let known = !case.index.iter().chain(guards).any(IndexExpr::has_elements);
+    match known && form.fill.as_ref().is_none_or(zero) {
+        true => moved_input(body, operands[case.operand]),
+        false => None,
+    }
 }

@@ -10,6 +10,8 @@ enum Values {
     PowerOfTwo,
     /// 1, 2, 3, 4, ...
     Positive,
+    /// 0 or 1.
+    Flag,
 }
 
 /// Declares the families: enum, text name, the region classes it can lower, and fields.
@@ -219,6 +221,51 @@ schedules! {
         /// Slices of the inner elements that different blocks add up; any number.
         splits: Positive,
     }
+    /// As `wgmma`, with operands copied asynchronously, several steps ahead: the left one as it is, rounded on
+    /// the way to registers, the right one as whole factors, which a kernel before packs where it is not
+    /// stored like that. The rows are the left operand's positions. For `f32` operands and the precisions
+    /// `tf32` and `fp32`, others are multiplied as by `wgmma`.
+    Pipeline "pipeline" for ["contraction"] => {
+        /// Rows of the result per block, at least 64 per warpgroup.
+        block_m: PowerOfTwo,
+        /// Columns of the result per block, 8 to 256 per warpgroup.
+        block_n: PowerOfTwo,
+        /// Warpgroups along the rows.
+        groups_m: PowerOfTwo,
+        /// Warpgroups along the columns.
+        groups_n: PowerOfTwo,
+        /// Tiles of each operand in shared memory, at least two.
+        stages: Positive,
+        /// Slices of the inner elements that different blocks add up; any number.
+        splits: Positive,
+        /// 1 where the right operand's elements are rounded to whole factors already, else 0.
+        packed: Flag,
+    }
+    /// As `pipeline`, for convolutions: what the taps of a block's positions read of some channels is copied
+    /// once. Contractions whose windows are of another kind are multiplied as by `pipeline`.
+    Patch "patch" for ["contraction"] => {
+        /// Positions of the result per block, at least 64 per warpgroup.
+        block_m: PowerOfTwo,
+        /// Columns of the result per block, 8 to 256 per warpgroup.
+        block_n: PowerOfTwo,
+        /// Warpgroups along the positions.
+        groups_m: PowerOfTwo,
+        /// Warpgroups along the columns.
+        groups_n: PowerOfTwo,
+        /// Positions along the last axis, at least 8; the others along the one before.
+        width: PowerOfTwo,
+        /// Tiles of the right operand in shared memory, at least two.
+        stages: Positive,
+        /// As in `pipeline`.
+        packed: Flag,
+    }
+    /// Copies elements, rounded to the factors of the region's precision.
+    Pack "pack" for ["pointwise"] => {
+        /// Threads in a block.
+        threads: PowerOfTwo,
+        /// Adjacent elements per thread.
+        vector: PowerOfTwo,
+    }
 }
 
 /// What is wrong with a schedule.
@@ -268,6 +315,7 @@ impl Schedule {
             let (holds, wanted) = match values {
                 Values::PowerOfTwo => (value.is_power_of_two(), "a power of two"),
                 Values::Positive => (value > 0, "positive"),
+                Values::Flag => (value <= 1, "0 or 1"),
             };
             if !holds {
                 return Err(ScheduleError::Value { family: self.family(), field, value, wanted });

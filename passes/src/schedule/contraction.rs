@@ -10,7 +10,8 @@ use fornax_ir::op::{AxisRole, ContractionForm, OperandMap};
 use fornax_ir::plan::Schedule;
 use fornax_ir::{DType, Dim, DimRange, IndexExpr, Precision, Symbol};
 
-use super::{BLOCKS_TO_FILL, typical};
+use super::pipeline::{Patches, Stream};
+use super::{BLOCKS_TO_FILL, Machine, typical};
 
 /// Products and sums below which a launch takes longer than fused multiply-adds do.
 const SMALL_WORK: i64 = 1 << 22;
@@ -18,39 +19,44 @@ const SMALL_WORK: i64 = 1 << 22;
 /// Positions of the result along a group below which tensor cores multiply mostly zeros.
 const SKINNY: i64 = 4;
 
+/// Results from which on tiles of pipelines fill the machine, and how much longer products through registers
+/// then take than [`Work`] says, as measured.
+const FILLING: i64 = 128 * 128 * BLOCKS_TO_FILL;
+const HOPEFUL: f64 = 1.6;
+
 /// Bytes of a step, per position of the result.
-const STEP_BYTES: i64 = 128;
+pub(super) const STEP_BYTES: i64 = 128;
 
 /// Multiply-adds of TF32 per cycle that `mma.sync` reaches, and `wgmma` (narrow floats: twice as many).
 const MMA_RATE: f64 = 450.0;
 const WGMMA_RATE: f64 = 850.0;
 
 /// Instructions issued per cycle.
-const ISSUE_RATE: f64 = 4.0;
+pub(super) const ISSUE_RATE: f64 = 4.0;
 
 /// The same with the warps of one block.
 const SINGLE_ISSUE_RATE: f64 = 1.5;
 
 /// Cycles from the request of a step's elements to their use.
-const LATENCY: f64 = 1000.0;
+pub(super) const LATENCY: f64 = 1000.0;
 
 /// Bytes from the L2 cache per cycle and multiprocessor (of all together: about 6 TB/s).
-const CACHE_RATE: f64 = 27.0;
+pub(super) const CACHE_RATE: f64 = 27.0;
 
 /// Cycles before the first and after the last step of a block.
-const BLOCK_OVERHEAD: f64 = 2500.0;
+pub(super) const BLOCK_OVERHEAD: f64 = 2500.0;
 
 /// Cycles of a further launch.
-const LAUNCH_OVERHEAD: f64 = 5000.0;
+pub(super) const LAUNCH_OVERHEAD: f64 = 5000.0;
 
 /// Bytes of device memory per cycle and multiprocessor (4.0 TB/s at 1.7 GHz).
-const MEMORY_RATE: f64 = 18.0;
+pub(super) const MEMORY_RATE: f64 = 18.0;
 
 /// Bytes of a KiB of shared memory, of which a block may have 160 on `sm_80` and 220 on `sm_90a`.
-const KIB: i64 = 1024;
+pub(super) const KIB: i64 = 1024;
 
 /// Limits of a multiprocessor.
-const REGISTERS: i64 = 65_536;
+pub(super) const REGISTERS: i64 = 65_536;
 const THREADS: i64 = 2048;
 
 /// A block's tile: rows, columns, and warps or warpgroups along both.
@@ -137,13 +143,13 @@ struct Work {
 }
 
 /// A schedule for a contraction; `dtypes`: of its operands; `epilogue`: instructions for each result after
-/// it; `wgmma`: whether the machine has it.
+/// it; `machine`: what else than `mma` there is.
 pub(super) fn choose(
     form: &ContractionForm,
     dtypes: [DType; 2],
     precision: Precision,
     dims: &BTreeMap<Symbol, DimRange>,
-    (epilogue, wgmma): (f64, bool),
+    (epilogue, machine): (f64, Machine),
 ) -> Schedule {
     let size = |role| -> i64 {
         let sizes = form.axes.iter().filter(|(_, of)| *of == role).map(|(size, _)| size);
@@ -174,23 +180,39 @@ pub(super) fn choose(
     let narrow_operands = dtypes.iter().all(|dtype| dtype.size() == 2);
     let narrow = narrow_operands || matches!(precision, Precision::Bf16 | Precision::Fp16);
     let (tile_rows, tile_columns) = if rows_fastest { (columns, rows) } else { (rows, columns) };
-    Work {
+    let passes = if precision == Precision::Fp32 && !narrow { 3.0 } else { 1.0 };
+    let (least, schedule) = Work {
         batch,
         rows: tile_rows,
         columns: tile_columns,
         inner,
         fetch,
         element_bytes: order(dtypes.map(|dtype| dtype.size() as f64)),
-        passes: if precision == Precision::Fp32 && !narrow { 3.0 } else { 1.0 },
+        passes,
         narrow,
         epilogue,
-        wgmma,
+        wgmma: machine.wgmma,
     }
-    .best()
+    .best();
+    let packed = match machine.pipeline {
+        Some(packed) if !narrow && dtypes == [DType::F32; 2] => packed && passes == 1.0,
+        _ => return schedule,
+    };
+    let patches = if passes == 1.0 { Patches::of(form, dims) } else { None };
+    let singles = is_window(form, &form.lhs);
+    let streamed =
+        Stream { batch, rows, columns, inner, singles, passes, packed, epilogue, patches };
+    // Where there is enough to do the other model is as much too hopeful.
+    let fills = batch.saturating_mul(rows).saturating_mul(columns) >= FILLING;
+    let least = if fills { least * HOPEFUL } else { least };
+    match streamed.best() {
+        Some((time, pipeline)) if time < least => pipeline,
+        _ => schedule,
+    }
 }
 
 impl Work {
-    fn best(&self) -> Schedule {
+    fn best(&self) -> (f64, Schedule) {
         let mut best: Option<(f64, Schedule)> = None;
         for tile in TILES.iter().filter(|tile| self.wgmma || !tile.groups) {
             for splits in SPLITS {
@@ -200,7 +222,7 @@ impl Work {
                 }
             }
         }
-        best.expect("invariant: the smallest tile without parts always fits").1
+        best.expect("invariant: the smallest tile without parts always fits")
     }
 
     /// Cycles that a schedule takes; none where it does not fit or has parts without work.
@@ -359,7 +381,7 @@ fn tile(batch: i64, rows: i64, columns: i64) -> Schedule {
     Schedule::Tile { block_m, block_n, block_k: 16, thread_m, thread_n }
 }
 
-fn div_ceil(size: i64, by: i64) -> i64 {
+pub(super) fn div_ceil(size: i64, by: i64) -> i64 {
     size.unsigned_abs().div_ceil(by.unsigned_abs()) as i64
 }
 
@@ -393,10 +415,10 @@ mod tests {
     #[test]
     fn large_products_get_large_tiles_and_few_tiles_get_parts() {
         let large = Work { wgmma: true, ..work(4096, 4096, 4096) };
-        let Schedule::Wgmma { block_m, block_n, splits, .. } = large.best() else { panic!() };
-        assert!(block_m * block_n >= 128 * 128 && splits == 1, "{}", large.best());
+        let Schedule::Wgmma { block_m, block_n, splits, .. } = large.best().1 else { panic!() };
+        assert!(block_m * block_n >= 128 * 128 && splits == 1, "{}", large.best().1);
         let long = work(256, 256, 524_288);
-        let schedule = long.best();
+        let schedule = long.best().1;
         assert!(blocks(&schedule, &long) >= 64, "{schedule}");
         let Schedule::Mma { splits, .. } = schedule else { panic!() };
         assert!(splits > 1, "{schedule}");
@@ -405,16 +427,16 @@ mod tests {
     #[test]
     fn tiles_follow_narrow_results() {
         let narrow = work(16, 100_000, 144);
-        let Schedule::Mma { block_m, .. } = narrow.best() else { panic!() };
+        let Schedule::Mma { block_m, .. } = narrow.best().1 else { panic!() };
         assert_eq!(block_m, 16);
     }
 
     #[test]
     fn warpgroups_multiply_where_there_are_some() {
         let large = Work { wgmma: true, ..work(4096, 4096, 4096) };
-        assert!(matches!(large.best(), Schedule::Wgmma { .. }), "{}", large.best());
+        assert!(matches!(large.best().1, Schedule::Wgmma { .. }), "{}", large.best().1);
         let narrow = Work { wgmma: true, ..work(16, 100_000, 144) };
-        assert!(matches!(narrow.best(), Schedule::Mma { .. }), "{}", narrow.best());
+        assert!(matches!(narrow.best().1, Schedule::Mma { .. }), "{}", narrow.best().1);
     }
 
     #[test]

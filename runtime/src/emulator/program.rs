@@ -315,7 +315,16 @@ pub(crate) enum Factors {
     F16,
 }
 
-/// A `wgmma.mma_async` of 64 rows, both operands in shared memory with inner elements adjacent.
+/// The left factors of an [`AsyncProduct`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LeftFactors {
+    /// In shared memory: the descriptor.
+    Shared(Src),
+    /// In four registers of each lane.
+    Registers(List),
+}
+
+/// A `wgmma.mma_async` of 64 rows; operands in shared memory have inner elements adjacent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AsyncProduct {
     /// What is multiplied: 32 bytes of inner elements.
@@ -326,8 +335,10 @@ pub(crate) struct AsyncProduct {
     pub(crate) dst: List,
     /// The sums' registers, as operands.
     pub(crate) sums: List,
-    /// Descriptors of both operands.
-    pub(crate) descriptors: [Src; 2],
+    /// The left operand.
+    pub(crate) left: LeftFactors,
+    /// The descriptor of the right operand.
+    pub(crate) right: Src,
     /// Whether the sums are added to, rather than overwritten.
     pub(crate) adds: PredSrc,
     /// All lanes.

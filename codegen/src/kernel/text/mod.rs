@@ -30,7 +30,9 @@ mod tests {
     use fornax_bundle::{DType, DimRange};
     use fornax_ir::{Float, Scalar, ScalarExpr, UnaryFn};
 
-    use super::super::{Factor, Kernel, KernelBuilder, Layout, MmaTile, Mode, Ty, verify};
+    use super::super::{
+        Factor, Kernel, KernelBuilder, Layout, MmaTile, Mode, Ty, WgmmaTile, verify,
+    };
     use super::*;
 
     fn everything() -> Kernel {
@@ -106,13 +108,65 @@ mod tests {
         b.finish()
     }
 
+    /// Copies and products that are waited for.
+    fn asynchronous() -> Kernel {
+        let mut b = KernelBuilder::new("asynchronous", 128);
+        b.set_resident(3);
+        let x = b.global("x", DType::F32, false);
+        let right = b.swizzled("right", DType::F32, 1024);
+        let tile =
+            WgmmaTile { factor: Factor::Tf32, rows: 64, columns: 8, groups_m: 1, groups_n: 1 };
+        let layout = Layout {
+            shape: vec![8, 32],
+            registers: vec![Mode::new(1, 2, 16)],
+            threads: vec![Mode::new(1, 16, 1), Mode::new(0, 8, 1)],
+        };
+        let [row, column] = [0, 1].map(|dim| b.coordinate(&layout, dim));
+        let row = b.mul_int(row, 32);
+        let at = b.add(row, column);
+        let zero = b.int(DType::I32, 0);
+        let masks = [b.lt(zero, at), b.lt(at, row)];
+        b.copy((right, at), (x, at), [Some(masks[0]), None], 1);
+        b.copy((right, at), (x, at), masks.map(Some), 1);
+        b.copy_commit();
+        b.copy_wait(0);
+        b.proxy_fence();
+        b.barrier();
+        let table: Vec<i32> = (0..32).map(|inner| 100 * (inner / 8) - inner % 8).collect();
+        let at = b.lookup(&tile.left(), 1, &table);
+        let left = b.load(x, at, None, 1);
+        let zeros = Ty::Fragment(DType::F32, tile.sums());
+        let sums = b.constant_of(zeros, Scalar::new(DType::F32, 0.0));
+        let sums = b.wgmma_registers(tile, left, (right, zero), sums);
+        let sums = b.wgmma(tile, [right; 2], [zero; 2], sums);
+        b.wgmma_pending(1);
+        b.wgmma_wait(sums);
+        b.finish()
+    }
+
     #[test]
     fn text_reads_back() {
-        let kernel = everything();
-        assert_eq!(verify(&kernel), Vec::<String>::new());
-        let text = kernel.to_string();
-        assert_eq!(parse(&text).unwrap(), kernel, "{text}");
-        assert_eq!(parse(&text).unwrap().to_string(), text);
+        for kernel in [everything(), asynchronous()] {
+            assert_eq!(verify(&kernel), Vec::<String>::new());
+            let text = kernel.to_string();
+            assert_eq!(parse(&text).unwrap(), kernel, "{text}");
+            assert_eq!(parse(&text).unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn asynchronous_instructions_are_checked() {
+        let text = asynchronous().to_string();
+        for (from, to, fault) in [
+            ("copy right[", "copy x[", "copies go from global to shared memory"),
+            ("(0, -1,", "(0, -2,", "do not add up"),
+            (" swizzled", "", "no swizzled array of factors"),
+        ] {
+            let changed = text.replacen(from, to, 1);
+            assert_ne!(changed, text, "{from}");
+            let faults = verify(&parse(&changed).unwrap()).join("; ");
+            assert!(faults.contains(fault), "{faults}");
+        }
     }
 
     #[test]

@@ -36,6 +36,7 @@ pub fn parse(text: &str) -> Result<Kernel, ParseError> {
         kernel: Kernel {
             name: String::new(),
             threads: 0,
+            resident: 1,
             params: Vec::new(),
             shared: Vec::new(),
             body: Block::default(),
@@ -164,6 +165,9 @@ impl Parser {
         self.kernel.name = self.next()?;
         self.expect("threads")?;
         self.kernel.threads = self.number()?;
+        if self.eat("resident") {
+            self.kernel.resident = self.number()?;
+        }
         self.expect("{")?;
         loop {
             match self.peek() {
@@ -306,6 +310,10 @@ impl Parser {
             "param" => Instruction::Param(self.param()?),
             "block_index" => Instruction::BlockIndex(self.number()?),
             "coordinate" => Instruction::Coordinate(self.number()?),
+            "lookup" => {
+                let dim = self.number()?;
+                Instruction::Lookup { dim, table: self.list(Parser::number)? }
+            }
             "splat" => Instruction::Splat(self.value()?),
             "broadcast" => Instruction::Broadcast(self.value()?),
             "fma" => {
@@ -321,7 +329,12 @@ impl Parser {
             "reorder" => Instruction::Reorder(self.value()?),
             "mma" => self.mma()?,
             "wgmma" => self.wgmma()?,
+            "wgmma_registers" => self.wgmma_registers()?,
             "wgmma_wait" => Instruction::WgmmaWait(self.value()?),
+            "wgmma_pending" => Instruction::WgmmaPending(self.number()?),
+            "copy" => self.copy()?,
+            "copy_commit" => Instruction::CopyCommit,
+            "copy_wait" => Instruction::CopyWait(self.number()?),
             "proxy_fence" => Instruction::ProxyFence,
             "load" => self.load()?,
             "store" => self.store()?,
@@ -381,14 +394,29 @@ impl Parser {
         Ok(Instruction::Mma { tile, operands: self.values()? })
     }
 
-    /// `tf32 64 32 groups 1 1 a[%from], b[%from], %sums`
-    fn wgmma(&mut self) -> Parse<Instruction> {
+    /// `tf32 64 32 groups 1 1`
+    fn wgmma_tile(&mut self) -> Parse<WgmmaTile> {
         let factor = self.next()?;
         let factor = factor.parse().map_err(|error: String| self.error(error))?;
         let (rows, columns) = (self.number()?, self.number()?);
         self.expect("groups")?;
         let (groups_m, groups_n) = (self.number()?, self.number()?);
-        let tile = WgmmaTile { factor, rows, columns, groups_m, groups_n };
+        Ok(WgmmaTile { factor, rows, columns, groups_m, groups_n })
+    }
+
+    /// `tf32 64 32 groups 1 1 %left, b[%from], %sums`
+    fn wgmma_registers(&mut self) -> Parse<Instruction> {
+        let tile = self.wgmma_tile()?;
+        let left = self.value()?;
+        self.expect(",")?;
+        let right = self.place()?;
+        self.expect(",")?;
+        Ok(Instruction::WgmmaRegisters { tile, left, right, sums: self.value()? })
+    }
+
+    /// `tf32 64 32 groups 1 1 a[%from], b[%from], %sums`
+    fn wgmma(&mut self) -> Parse<Instruction> {
+        let tile = self.wgmma_tile()?;
         let left = self.place()?;
         self.expect(",")?;
         let right = self.place()?;
@@ -470,6 +498,22 @@ impl Parser {
         let vector = self.number()?;
         let mask = if self.eat("mask") { Some(self.value()?) } else { None };
         Ok(Instruction::Store { memory, offset, value, mask, vector })
+    }
+
+    /// `a[%at], x[%offset] vector 4 mask %inside where %wanted`
+    fn copy(&mut self) -> Parse<Instruction> {
+        let to = self.place()?;
+        self.expect(",")?;
+        let from = self.place()?;
+        self.expect("vector")?;
+        let vector = self.number()?;
+        let mut masks = [None; 2];
+        for (name, mask) in ["mask", "where"].into_iter().zip(&mut masks) {
+            if self.eat(name) {
+                *mask = Some(self.value()?);
+            }
+        }
+        Ok(Instruction::Copy { to, from, masks, vector })
     }
 
     fn fold(&mut self, scan: bool) -> Parse<Instruction> {

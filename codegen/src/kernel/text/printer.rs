@@ -16,7 +16,11 @@ impl Display for Kernel {
                 layouts.push(layout);
             }
         }
-        writeln!(f, "kernel @{} threads {} {{", self.name, self.threads)?;
+        write!(f, "kernel @{} threads {} ", self.name, self.threads)?;
+        if self.resident != 1 {
+            write!(f, "resident {} ", self.resident)?;
+        }
+        writeln!(f, "{{")?;
         for param in &self.params {
             print_param(f, param)?;
         }
@@ -171,6 +175,21 @@ impl Printer<'_, '_, '_> {
                     v(sums)
                 )
             }
+            Instruction::WgmmaRegisters { tile, left, right, sums } => format!(
+                "{} {} {} groups {} {} {}, {}[{}], {}",
+                tile.factor.name(),
+                tile.rows,
+                tile.columns,
+                tile.groups_m,
+                tile.groups_n,
+                v(left),
+                self.memory(right.0),
+                v(&right.1),
+                v(sums)
+            ),
+            Instruction::WgmmaPending(pending) | Instruction::CopyWait(pending) => {
+                pending.to_string()
+            }
             Instruction::Mma { tile, operands } => format!(
                 "{} {} {} warps {} {} {}",
                 tile.factor.name(),
@@ -195,6 +214,21 @@ impl Printer<'_, '_, '_> {
                 let mut text = format!("{place}, {} vector {vector}", v(value));
                 if let Some(mask) = mask {
                     let _ = write!(text, " mask {}", v(mask));
+                }
+                text
+            }
+            Instruction::Lookup { dim, table } => {
+                let table: Vec<String> = table.iter().map(i32::to_string).collect();
+                format!("{dim} ({})", table.join(", "))
+            }
+            Instruction::Copy { to, from, masks, vector } => {
+                let [to, from] =
+                    [to, from].map(|place| format!("{}[{}]", self.memory(place.0), v(&place.1)));
+                let mut text = format!("{to}, {from} vector {vector}");
+                for (name, mask) in ["mask", "where"].into_iter().zip(masks) {
+                    if let Some(mask) = mask {
+                        let _ = write!(text, " {name} {}", v(mask));
+                    }
                 }
                 text
             }
@@ -226,6 +260,7 @@ impl Printer<'_, '_, '_> {
             }
             Instruction::Barrier
             | Instruction::ProxyFence
+            | Instruction::CopyCommit
             | Instruction::For { .. }
             | Instruction::If { .. } => String::new(),
         }

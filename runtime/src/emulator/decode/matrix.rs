@@ -1,7 +1,7 @@
 //! Matrix multiply-accumulate (PTX ISA section 9.7.14).
 
 use super::super::parse::{Operand, ParseResult, Type};
-use super::super::program::{AsyncProduct, Factors, Op};
+use super::super::program::{AsyncProduct, Factors, LeftFactors, Op};
 use super::{Decoder, Opcode};
 
 impl Decoder<'_> {
@@ -86,9 +86,15 @@ impl Decoder<'_> {
         if !n_columns.is_multiple_of(8) || !(8..=256).contains(&n_columns) {
             return self.error(format!("`wgmma` has no {n_columns} columns"));
         }
-        // Sums, descriptors, whether to add, factors of -1, and transpositions of narrow factors.
-        let narrow = factors != Factors::Tf32;
-        self.arity(opcode, if narrow { &[8] } else { &[6] })?;
+        // Sums, both operands, whether to add, factors of -1, and transpositions of narrow factors in shared
+        // memory.
+        let held = matches!(opcode.operands.get(1), Some(Operand::Vector(_)));
+        let count = match (factors, held) {
+            (Factors::Tf32, _) => 6,
+            (_, true) => 7,
+            (_, false) => 8,
+        };
+        self.arity(opcode, &[count])?;
         let plain = [(4, 1), (5, 1), (6, 0), (7, 0)];
         for &(position, wanted) in plain.iter().take(opcode.operands.len() - 4) {
             let found =
@@ -105,10 +111,19 @@ impl Decoder<'_> {
         for part in parts {
             sums.push(self.any_src(part, Type::B32)?);
         }
-        let mut descriptors = [super::super::program::Src(0); 2];
-        for (descriptor, operand) in descriptors.iter_mut().zip(&opcode.operands[1..]) {
-            *descriptor = self.src(operand, Type::B64)?;
-        }
+        let left = match held {
+            true => {
+                let parts = self.parts(&opcode.operands[1]);
+                if parts.len() != 4 {
+                    return self.error("`wgmma` takes 4 registers of left factors");
+                }
+                let factors: ParseResult<Vec<_>> =
+                    parts.iter().map(|part| self.any_src(part, Type::B32)).collect();
+                LeftFactors::Registers(self.src_list(&factors?))
+            }
+            false => LeftFactors::Shared(self.src(&opcode.operands[1], Type::B64)?),
+        };
+        let right = self.src(&opcode.operands[2], Type::B64)?;
         let adds = self.predicate(&opcode.operands[3])?;
         let mut results = Vec::new();
         for part in parts {
@@ -121,7 +136,8 @@ impl Decoder<'_> {
             n_columns,
             dst,
             sums,
-            descriptors,
+            left,
+            right,
             adds,
             members,
         });

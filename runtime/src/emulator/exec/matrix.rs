@@ -7,7 +7,7 @@
 //! instruction are added block by block. Subnormals are kept.
 
 use super::super::detect::SharedShadow;
-use super::super::program::{AnySrc, AsyncProduct, Dst, Factors, List, Program};
+use super::super::program::{AnySrc, AsyncProduct, Dst, Factors, LeftFactors, List, Program, Src};
 use super::block::BlockMemory;
 use super::memory::Kind;
 use super::registers::{LANES, row_of};
@@ -143,25 +143,16 @@ impl Warp {
             return refuse("`wgmma` needs all lanes of the warp");
         }
         let constants = &launch.program.constants;
-        let mut tiles = Vec::new();
-        for (number, source) in product.descriptors.into_iter().enumerate() {
-            let values = self.registers.wides(constants, source);
-            if values.iter().any(|&value| value != values[0]) {
-                return refuse("the descriptor of `wgmma` differs between lanes");
+        let left = match product.left {
+            LeftFactors::Shared(descriptor) => {
+                let first = 16 * (self.index % 4);
+                let rows = first..first + ROWS as u32;
+                self.read_tile(descriptor, rows, product.factors, memory, launch)?
             }
-            let Some(tile) = Tile::of(values[0]) else {
-                return refuse("this descriptor of `wgmma` is not supported by the emulator");
-            };
-            let first = if number == 0 { 16 * (self.index % 4) } else { 0 };
-            let count = if number == 0 { ROWS as u32 } else { product.n_columns.into() };
-            tiles.push(self.read_tile(
-                &tile,
-                first..first + count,
-                product.factors,
-                memory,
-                launch,
-            )?);
-        }
+            LeftFactors::Registers(list) => self.held_factors(list, product.factors, launch),
+        };
+        let columns = 0..u32::from(product.n_columns);
+        let right = self.read_tile(product.right, columns, product.factors, memory, launch)?;
         let adds = self.registers.predicate(product.adds);
         let adds = match adds {
             0 => false,
@@ -184,7 +175,7 @@ impl Warp {
                 // Each four registers hold a product of 8 columns as in `mma.sync`.
                 let (row, column) = place(lane, number % 4);
                 let sum = if adds { f32::from_bits(registers[number][lane]) } else { 0.0 };
-                let (a, b) = (&tiles[0][row], &tiles[1][number / 4 * COLUMNS + column]);
+                let (a, b) = (&left[row], &right[number / 4 * COLUMNS + column]);
                 add_products(product.factors, sum, a, b).to_bits()
             });
             self.registers.set_words(slot, u32::MAX, &values);
@@ -192,15 +183,40 @@ impl Warp {
         Ok(())
     }
 
-    /// The elements of 32 bytes of some rows of a tile.
+    /// Left factors of the warp's 16 rows from registers, laid out as for `mma.sync`.
+    fn held_factors(&self, list: List, factors: Factors, launch: &Launch<'_>) -> Vec<[f64; 16]> {
+        let packed = factors.packed();
+        let mut rows = vec![[0.0; 16]; ROWS];
+        for (number, &source) in launch.program.sources(list).iter().enumerate() {
+            let (AnySrc::Word(source) | AnySrc::Wide(source)) = source;
+            let words = self.registers.words(&launch.program.constants, source);
+            for (lane, &word) in words.iter().enumerate() {
+                for half in 0..packed {
+                    let inner = number / 2 * factors.inner() / 2 + lane % 4 * packed + half;
+                    rows[lane / 4 + 8 * (number % 2)][inner] = factors.element(word, half);
+                }
+            }
+        }
+        rows
+    }
+
+    /// The elements of 32 bytes of some rows of the tile that a descriptor names.
     fn read_tile(
         &mut self,
-        tile: &Tile,
+        descriptor: Src,
         rows: std::ops::Range<u32>,
         factors: Factors,
         memory: &mut BlockMemory,
         launch: &Launch<'_>,
     ) -> Result<Vec<[f64; 16]>, Box<Trouble>> {
+        let refuse = |detail: &str| Err(Trouble::new(FaultKind::InvalidOperand, 0, detail));
+        let values = self.registers.wides(&launch.program.constants, descriptor);
+        if values.iter().any(|&value| value != values[0]) {
+            return refuse("the descriptor of `wgmma` differs between lanes");
+        }
+        let Some(tile) = Tile::of(values[0]) else {
+            return refuse("this descriptor of `wgmma` is not supported by the emulator");
+        };
         let mut read = Vec::new();
         for row in rows {
             let mut elements = [0.0; 16];

@@ -1,0 +1,354 @@
+//! The time that pipelines of asynchronous copies and products take, modelled as in [`super::contraction`].
+
+use std::collections::BTreeMap;
+
+use fornax_ir::op::{AxisRole, ContractionForm};
+use fornax_ir::plan::Schedule;
+use fornax_ir::plan::index::IndexSpace;
+use fornax_ir::plan::windows::{WindowAxis, Windows};
+use fornax_ir::{DimRange, Symbol};
+
+use super::contraction::{
+    BLOCK_OVERHEAD, ISSUE_RATE, KIB, LATENCY, LAUNCH_OVERHEAD, MEMORY_RATE, REGISTERS, STEP_BYTES,
+    div_ceil,
+};
+use super::{BLOCKS_TO_FILL, typical};
+
+/// Inner elements of a step.
+const STEP: i64 = STEP_BYTES / 4;
+
+/// Multiply-adds of TF32 per cycle of `wgmma` with left factors in registers, as measured.
+const RATE: f64 = 640.0;
+
+/// Cycles of a step that no other block's work fills, as measured.
+const STEP_CYCLES: f64 = 150.0;
+
+/// Bytes from the L2 cache per cycle and multiprocessor where 16 of them are copied at once, as measured.
+const COPY_RATE: f64 = 30.0;
+
+/// Cycles of a step of a block beside its products: waiting for copies and for the block's other warps.
+const STEP_OVERHEAD: f64 = 150.0;
+
+/// Cycles of shared memory and of the L1 cache for 32 elements that are copied one by one.
+const SINGLES_CYCLES: f64 = 3.0;
+
+/// Blocks' tiles: rows, columns, warpgroups along both.
+#[rustfmt::skip]
+const TILES: [[u32; 4]; 9] = [
+    [128, 256, 2, 1],
+    [128, 128, 2, 1],
+    [256, 128, 4, 1],
+    [256,  64, 4, 1],
+    [128,  64, 2, 1],
+    [128,  32, 2, 1],
+    [128,  16, 2, 1],
+    [ 64, 256, 1, 1],
+    [ 64, 128, 1, 1],
+];
+
+const STAGES: [u32; 3] = [3, 4, 6];
+/// Stages of right factors beside patches.
+const PATCH_STAGES: u32 = 3;
+
+/// Positions of a tile along the last axis.
+const WIDTHS: [u32; 4] = [8, 16, 32, 64];
+
+/// Instructions of a warp that copy a part of a patch and find out where it is.
+const LINE_INSTRUCTIONS: f64 = 40.0;
+
+/// Bytes that the L2 cache moves at once.
+const SECTOR: i64 = 32;
+
+/// Registers of addresses and counters.
+const OTHER_REGISTERS: i64 = 56;
+
+const SPLITS: [u32; 6] = [1, 2, 3, 4, 8, 16];
+
+/// A contraction of operands that can be pipelined, with typical sizes.
+pub(super) struct Stream {
+    pub batch: i64,
+    pub rows: i64,
+    pub columns: i64,
+    pub inner: i64,
+    /// Whether elements of the left operand are copied one by one.
+    pub singles: bool,
+    /// Products for each one of rounded factors.
+    pub passes: f64,
+    /// Whether the right operand is packed already.
+    pub packed: bool,
+    /// Instructions of the epilogue for each result.
+    pub epilogue: f64,
+    /// The convolution, where it can be cut into patches.
+    pub patches: Option<Patches>,
+}
+
+impl Stream {
+    /// The best schedule and the cycles that it takes.
+    pub fn best(&self) -> Option<(f64, Schedule)> {
+        let streams = TILES.iter().flat_map(|&tile| {
+            let shapes = STAGES.iter().flat_map(|s| SPLITS.map(|splits| (*s, splits)));
+            shapes.filter_map(move |(stages, splits)| self.stream(tile, stages, splits))
+        });
+        let patches = TILES.iter().flat_map(|&tile| {
+            WIDTHS.into_iter().filter_map(move |width| self.patch(tile, PATCH_STAGES, width))
+        });
+        let mut best: Option<(f64, Schedule)> = None;
+        for (time, schedule) in streams.chain(patches) {
+            if best.as_ref().is_none_or(|(least, _)| time < *least) {
+                best = Some((time, schedule));
+            }
+        }
+        best
+    }
+
+    /// A pipeline and its cycles; none where it does not fit or has parts without work.
+    fn stream(&self, tile: [u32; 4], stages: u32, splits: u32) -> Option<(f64, Schedule)> {
+        let [block_m, block_n, groups_m, groups_n] = tile;
+        let (m, parts) = (i64::from(block_m), i64::from(splits));
+        let steps = div_ceil(self.inner, STEP);
+        let each = div_ceil(steps, parts);
+        if parts > 1 && (each < 8 || each * (parts - 1) >= steps) {
+            return None;
+        }
+        // Elements that are copied one by one for each tap take longer than through registers; small tiles
+        // are for few rows.
+        if self.singles || (m < 128 && self.rows > m) {
+            return None;
+        }
+        let candidate = Candidate {
+            tile,
+            stages,
+            splits,
+            steps: each,
+            row_tiles: div_ceil(self.rows, m),
+            // Rows of the left tile are padded.
+            left_bytes: i64::from(stages) * m * (STEP_BYTES + 16),
+            copied: m * STEP,
+            bytes: (m * STEP_BYTES) as f64,
+            accesses: 2.0 * (m * STEP / 128) as f64,
+            singles: false,
+        };
+        let packed = u32::from(self.packed);
+        let schedule =
+            Schedule::Pipeline { block_m, block_n, groups_m, groups_n, stages, splits, packed };
+        Some((self.time(&candidate)?, schedule))
+    }
+
+    /// Patches and their cycles; none where they do not fit.
+    fn patch(&self, tile: [u32; 4], stages: u32, width: u32) -> Option<(f64, Schedule)> {
+        let [block_m, block_n, groups_m, groups_n] = tile;
+        let patches = self.patches.as_ref()?;
+        let cut = patches.cut(block_m, width)?;
+        let candidate = Candidate {
+            tile,
+            stages,
+            splits: 1,
+            steps: cut.patches * cut.steps,
+            row_tiles: cut.row_tiles,
+            left_bytes: 4 * cut.elements * if cut.patches > 1 { 2 } else { 1 },
+            copied: div_ceil(cut.elements, cut.steps),
+            bytes: (cut.lines * cut.line_bytes) as f64 / cut.steps as f64,
+            accesses: cut.lines as f64 * cut.line_accesses / cut.steps as f64,
+            singles: patches.singles,
+        };
+        let packed = u32::from(self.packed);
+        let schedule =
+            Schedule::Patch { block_m, block_n, groups_m, groups_n, width, stages, packed };
+        Some((self.time(&candidate)?, schedule))
+    }
+
+    /// Cycles that a schedule takes; none where it does not fit.
+    fn time(&self, candidate: &Candidate) -> Option<f64> {
+        let [m, n, groups_m, groups_n] = candidate.tile.map(i64::from);
+        let (stages, splits) = (i64::from(candidate.stages), i64::from(candidate.splits));
+        let threads = groups_m * groups_n * 128;
+        let accurate = self.passes > 1.0;
+        let parts = if accurate { 2 } else { 1 };
+        let shared = candidate.left_bytes + stages * n * STEP_BYTES * parts;
+        let sums = m * n / threads * parts;
+        let held = m / groups_m / 64 * 16 * if accurate { 3 } else { 2 };
+        let registers = sums + held + OTHER_REGISTERS;
+        // Code generation shares registers out for two such blocks.
+        let paired = shared <= 112 * KIB && threads <= 256 && sums <= 64;
+        let registers = if paired { registers.min(128) } else { registers };
+        if registers > 255 || registers * threads > REGISTERS || shared > 220 * KIB {
+            return None;
+        }
+        let resident = (KIB * 224 / shared).min(REGISTERS / (threads * registers)).max(1);
+        let tiles = self.batch * candidate.row_tiles * div_ceil(self.columns, n) * splits;
+        let resident = resident.min(div_ceil(tiles, BLOCKS_TO_FILL)) as f64;
+
+        let products = (m * n * STEP) as f64 * self.passes / RATE;
+        let cycles = if candidate.singles { SINGLES_CYCLES } else { 1.25 };
+        let shared_cycles = candidate.copied as f64 / 32.0 * cycles
+            + (n * parts) as f64
+            + (m * groups_n) as f64
+            + (m / 64 * n) as f64 * self.passes;
+        let rounding = m * groups_n * if accurate { 12 } else { 2 };
+        let issued = (candidate.accesses + (2 * n * parts + rounding) as f64) / ISSUE_RATE;
+        let bytes = candidate.bytes + (n * parts * STEP_BYTES) as f64;
+        let busy = products.max(shared_cycles).max(issued).max(bytes / COPY_RATE) + STEP_CYCLES;
+        // What one block does in turn.
+        let ahead = (stages - 1) as f64;
+        let in_turn = products + STEP_OVERHEAD + issued / 2.0;
+        let step_time = in_turn.max((LATENCY + bytes / COPY_RATE) / ahead);
+
+        let moved = 4.0 * (m * n) as f64 / MEMORY_RATE;
+        let finished = (m * n) as f64 * (4.0 + self.epilogue) / 32.0;
+        let each = candidate.steps as f64;
+        let alone = BLOCK_OVERHEAD + each * step_time + moved + finished / 1.5;
+        let together = resident * (each * busy + finished / ISSUE_RATE);
+        let waves = tiles as f64 / (BLOCKS_TO_FILL as f64 * resident);
+        let waves = if waves < 8.0 { waves.ceil() } else { waves };
+        let mut time = waves * alone.max(together).max(resident * moved);
+        let bandwidth = MEMORY_RATE * BLOCKS_TO_FILL as f64;
+        let operands = 4.0 * self.batch as f64 * self.inner as f64 * self.columns as f64;
+        time = time.max(operands / bandwidth);
+        time += 0.05 * tiles as f64 * each * busy / BLOCKS_TO_FILL as f64;
+        if splits > 1 {
+            let results = (self.batch * self.rows * self.columns * splits) as f64;
+            time += LAUNCH_OVERHEAD + 8.0 * results / bandwidth;
+        }
+        if !self.packed {
+            time += LAUNCH_OVERHEAD + 2.0 * operands * parts as f64 / bandwidth;
+        }
+        Some(time)
+    }
+}
+
+/// What decides about the time of a schedule.
+struct Candidate {
+    tile: [u32; 4],
+    stages: u32,
+    splits: u32,
+    /// Steps of a block.
+    steps: i64,
+    /// Blocks along the rows.
+    row_tiles: i64,
+    /// Shared memory of left operands.
+    left_bytes: i64,
+    /// Elements of the left operand that are copied for a step.
+    copied: i64,
+    /// Bytes from the L2 cache for them.
+    bytes: f64,
+    /// Instructions of a warp that copy them, with those that find out where.
+    accesses: f64,
+    /// Whether they are copied one by one.
+    singles: bool,
+}
+
+/// A convolution that can be cut into patches, with typical sizes.
+pub(super) struct Patches {
+    windows: Vec<WindowAxis>,
+    /// Positions along each window, and along the other axes of the rows together.
+    positions: Vec<i64>,
+    others: i64,
+    channels: i64,
+    /// Whether elements of the left operand are copied one by one.
+    singles: bool,
+}
+
+/// A convolution cut into patches.
+struct Cut {
+    /// Patches of a block, and steps of a patch.
+    patches: i64,
+    steps: i64,
+    /// Elements of a patch, and lines of them.
+    elements: i64,
+    lines: i64,
+    /// Instructions of a warp for each line, and bytes from the L2 cache.
+    line_accesses: f64,
+    line_bytes: i64,
+    row_tiles: i64,
+}
+
+impl Patches {
+    /// The patches of a contraction; none where its windows are of another kind or have one tap.
+    pub fn of(form: &ContractionForm, dims: &BTreeMap<Symbol, DimRange>) -> Option<Patches> {
+        let windows = Windows::of(form, &mut IndexSpace::new(dims))?;
+        if windows.taps() == 1 {
+            return None;
+        }
+        let size = |axis: usize| typical(&form.axes[axis].0, dims).max(1);
+        let rows = (0..form.axes.len()).filter(|&axis| form.axes[axis].1 == AxisRole::Rows);
+        let is_window = |axis: usize| windows.axes.iter().any(|window| window.position == axis);
+        let others = rows.filter(|&axis| !is_window(axis)).map(size).product();
+        let last = windows.axes.last()?;
+        Some(Patches {
+            positions: windows.axes.iter().map(|window| size(window.position)).collect(),
+            others,
+            channels: size(windows.channel),
+            singles: last.start.is_none() || last.step > 2,
+            windows: windows.axes,
+        })
+    }
+
+    /// How positions, `block` together and `width` along the last axis, cut the convolution; see
+    /// `codegen/src/lower/patch.rs`.
+    fn cut(&self, block: u32, width: u32) -> Option<Cut> {
+        let count = self.windows.len();
+        let mut tile = vec![1; count];
+        tile[count - 1] = if count == 1 { block } else { width };
+        if count > 1 {
+            tile[count - 2] = block.checked_div(width).filter(|&rest| rest > 0)?;
+        }
+        let extents = self.windows.iter().zip(&tile);
+        let mut extents: Vec<i64> =
+            extents.map(|(window, &tile)| window.extent(tile).into()).collect();
+        let each = extents.iter().product::<i64>() + 32;
+        let taps: u32 = self.windows.iter().map(|window| window.taps).product();
+        let steps = |held: i64| div_ceil(taps.into(), STEP / held);
+        let held = [32i64, 16, 8, 4].into_iter().find(|&held| {
+            let copies = if self.channels <= held { 1 } else { 2 };
+            (held == 4 || self.channels > held / 2)
+                && steps(held) <= 50
+                && 4 * each * held * copies <= 64 * KIB
+        })?;
+        let length = extents.pop()?;
+        let lines = extents.iter().product::<i64>() * held;
+        let part = if self.singles { 1 } else { 4 };
+        let across = (length.unsigned_abs().div_ceil(part)).next_power_of_two();
+        let line_accesses = LINE_INSTRUCTIONS * across as f64 / 32.0;
+        let blocks = self.positions.iter().zip(&tile);
+        let row_tiles: i64 = blocks.map(|(&size, &tile)| div_ceil(size, tile.into())).product();
+        Some(Cut {
+            patches: div_ceil(self.channels, held),
+            steps: steps(held),
+            elements: each * held,
+            lines,
+            line_accesses,
+            // Whole sectors, the first and last of which others need, too.
+            line_bytes: (div_ceil(4 * length, SECTOR) + 1) * SECTOR,
+            row_tiles: row_tiles * self.others,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tiles_follow_the_sizes() {
+        let tile = |rows: i64| {
+            let stream = Stream {
+                batch: 1,
+                rows,
+                columns: 4096,
+                inner: 4096,
+                singles: false,
+                passes: 1.0,
+                packed: true,
+                epilogue: 0.0,
+                patches: None,
+            };
+            match stream.best() {
+                Some((_, Schedule::Pipeline { block_m, block_n, .. })) => [block_m, block_n],
+                other => panic!("{other:?}"),
+            }
+        };
+        let [m, n] = tile(4096);
+        assert!(m * n >= 128 * 128, "{m} {n}");
+        assert_eq!(tile(40)[0], 64);
+    }
+}
