@@ -406,6 +406,17 @@ impl Emitter<'_> {
         Ok(())
     }
 
+    /// Where an element of a result lies, which may be a part of a shared array.
+    pub fn output_offset(&self, output: usize, index: &[Index]) -> Index {
+        let Some(part) = self.site.region.parts.get(&output) else {
+            return self.space.linearize(index, &self.site.output_type(output).shape);
+        };
+        let mut place = index.to_vec();
+        let start = Index::size(part.start.clone());
+        place[part.axis] = self.space.add(&place[part.axis], &start);
+        self.space.linearize(&place, &part.whole)
+    }
+
     /// Computes and writes a result at an index, where a mask holds.
     pub fn store_output(
         &mut self,
@@ -415,15 +426,7 @@ impl Emitter<'_> {
         mask: &Mask,
     ) -> Result<(), CodegenError> {
         let shape = &self.site.output_type(output).shape;
-        let offset = match self.site.region.parts.get(&output) {
-            None => self.space.linearize(index, shape),
-            Some(part) => {
-                let mut place = index.to_vec();
-                place[part.axis] =
-                    self.space.add(&place[part.axis], &Index::size(part.start.clone()));
-                self.space.linearize(&place, &part.whole)
-            }
-        };
+        let offset = self.output_offset(output, index);
         let node = self.site.body.outputs()[output].value;
         let is_contraction = matches!(self.site.structure, Structure::Contraction(_));
         // Some positions of a contraction give an index outside of the result.

@@ -213,16 +213,6 @@ impl<'s> Recurrence<'s> {
         sums * hidden
     }
 
-    /// Where an element of the result lies, which may be a part of a shared array.
-    fn result_place(&self, emitter: &Emitter<'_>, mut index: Vec<Index>) -> Index {
-        let Some(part) = emitter.site.region.parts.get(&0) else {
-            return emitter.space.linearize(&index, &emitter.site.body.ty(self.node).shape);
-        };
-        let start = Index::size(part.start.clone());
-        index[part.axis] = emitter.space.add(&index[part.axis], &start);
-        emitter.space.linearize(&index, &part.whole)
-    }
-
     fn zero(&self) -> Scalar {
         Scalar::new(self.dtype, 0.0)
     }
@@ -648,7 +638,7 @@ impl<'s> Recurrence<'s> {
     ) {
         let (unit, row, guards) = self.own(emitter, place);
         let index = vec![step.clone(), row, place.direction.clone(), unit];
-        let offset = self.result_place(emitter, index);
+        let offset = emitter.output_offset(0, &index);
         let memory = emitter.array(b, Array::Output(0));
         emitter.store(b, memory, &offset, value, &guards);
     }
@@ -689,7 +679,7 @@ impl<'s> Recurrence<'s> {
         let (offset, guards) = if is_last {
             let guards = self.exist(emitter, &position, Some(&row));
             let index = vec![step.clone(), row, place.direction.clone(), position];
-            (self.result_place(emitter, index), guards)
+            (emitter.output_offset(0, &index), guards)
         } else {
             let guards = self.exist(emitter, &position, None);
             (self.exchange_place(emitter, place, (number, phase), position), guards)
