@@ -14,7 +14,7 @@ fn unrolled(steps: usize, state_first: bool, fed: bool) -> Graph {
     let mut graph = Graph::new("unrolled");
     let ty = |shape: &[usize]| Type::new(DType::F32, shape);
     let none = LocSet::none;
-    let mut add = |graph: &mut Graph, op: &str, attrs: Attrs, operands: &[NodeId]| {
+    let add = |graph: &mut Graph, op: &str, attrs: Attrs, operands: &[NodeId]| {
         graph.add(op, attrs, operands, none()).unwrap()
     };
     let x = graph.input("x", ty(&[steps, 2, 4])).unwrap();

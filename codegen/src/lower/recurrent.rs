@@ -65,7 +65,6 @@ pub(super) fn lower(
 
 /// A recurrence and how it is distributed.
 struct Recurrence<'s> {
-    node: NodeId,
     operands: Vec<NodeId>,
     form: &'s RecurrentForm,
     dtype: DType,
@@ -130,7 +129,6 @@ impl<'s> Recurrence<'s> {
         let rounds = hidden.div_ceil(parts);
         let positions = (rounds * parts).max(units).next_multiple_of(threads);
         Ok(Recurrence {
-            node,
             operands: site.body.operands(node),
             form,
             dtype: site.body.ty(node).dtype,

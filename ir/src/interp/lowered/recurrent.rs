@@ -79,10 +79,11 @@ impl<T: Element> Recurrence<'_, T> {
         let mut sums = vec![T::zero(); gates * hidden];
         let mut published = states[0].clone();
         for phase in &self.form.phases {
-            for at in phase.gates.start * hidden..phase.gates.end * hidden {
+            let of_phase = phase.gates.start * hidden..phase.gates.end * hidden;
+            for (at, total) in of_phase.clone().zip(&mut sums[of_phase]) {
                 let weights = &self.operands[1][(direction * gates * hidden + at) * hidden..];
                 let products = weights.iter().zip(&published);
-                sums[at] = products.fold(T::zero(), |sum, (&weight, &x)| sum + weight * x);
+                *total = products.fold(T::zero(), |sum, (&weight, &x)| sum + weight * x);
             }
             let mut results = vec![Vec::with_capacity(hidden); phase.results.len()];
             for unit in 0..hidden {
