@@ -12,6 +12,7 @@ import argparse
 import concurrent.futures
 import datetime
 import json
+import os
 import subprocess
 import sys
 import time
@@ -91,7 +92,7 @@ def main():
     options.out.mkdir(parents=True, exist_ok=True)
     models = sorted((options.folder / "models").glob("*.fnx"))
     cases = sorted((options.folder / "cases").glob("*.fnx"))
-    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         rows = list(pool.map(lambda bundle: validate(options.fornax, bundle), [*models, *cases]))
     profiles = [profile(options.fornax, bundle, options.out) for bundle in models]
     passed = sum(row["passed"] for row in rows)
