@@ -5,6 +5,8 @@
 //! needs. Ops are tried with random operands and attributes until inference accepts them, so nothing
 //! here knows an op by name.
 
+use std::collections::BTreeMap;
+
 use fornax_ir::interp::{Array, Value};
 use fornax_ir::op::{Arity, OpClass, OpDef, OpRef, SourceKind, all, by_name};
 use fornax_ir::{
@@ -143,7 +145,7 @@ impl Builder<'_> {
                 candidates.iter().map(|candidate| self.type_of(candidate)).collect();
             let attrs = self.attrs(op, &types);
             let Ok(ty) = infer(op, &attrs, &types) else { continue };
-            if !self.is_small(&ty) {
+            if !self.is_small(&ty) || !is_decided(&attrs, &types) {
                 continue;
             }
             let operands: Vec<NodeId> = candidates
@@ -165,6 +167,9 @@ impl Builder<'_> {
             Arity::Exactly(count) => count,
             Arity::AtLeast(least) => least + self.choices.below(3),
         };
+        if let Some(types) = self.documented_types(op, count) {
+            return types.into_iter().map(Candidate::Fresh).collect();
+        }
         let mut candidates: Vec<Candidate> = Vec::new();
         for _ in 0..count {
             let models: Vec<Type> = [candidates.first(), candidates.last()]
@@ -187,6 +192,35 @@ impl Builder<'_> {
             candidates.push(candidate);
         }
         candidates
+    }
+
+    /// Types of operands whose shapes the documentation gives as code, as in `g: [T, B, D * 4 * H]`:
+    /// sizes that are products of others would never be met by chance.
+    fn documented_types(&mut self, op: OpRef, count: usize) -> Option<Vec<Type>> {
+        let words = op.def().doc.split('`').skip(1).step_by(2);
+        let shapes: Vec<&str> = words
+            .filter_map(|word| {
+                word.split_once(": [").and_then(|(_, sizes)| sizes.strip_suffix(']'))
+            })
+            .collect();
+        let has_products = shapes.iter().any(|sizes| sizes.contains(" * "));
+        if shapes.len() < count || !has_products {
+            return None;
+        }
+        let mut letters: BTreeMap<&str, i64> = BTreeMap::new();
+        let dtype = *self.choices.pick(&[DType::F32, DType::F64]);
+        let mut factor = |factor: &'static str| {
+            let small = 1 + self.choices.below(2) as i64;
+            factor.parse().unwrap_or_else(|_| *letters.entry(factor).or_insert(small))
+        };
+        let mut size =
+            |size: &'static str| Dim::constant(size.split(" * ").map(&mut factor).product());
+        let shapes = shapes[..count].iter();
+        Some(
+            shapes
+                .map(|sizes| Type::new(dtype, sizes.split(", ").map(&mut size).collect::<Vec<_>>()))
+                .collect(),
+        )
     }
 
     fn type_of(&self, candidate: &Candidate) -> Type {
@@ -324,12 +358,27 @@ impl Builder<'_> {
                 AttrValue::Float(Float(*self.choices.pick(&values)))
             }
             AttrKind::Bool => AttrValue::Bool(self.choices.chance(50)),
-            AttrKind::Text => AttrValue::Text(self.word(op, name).into()),
+            AttrKind::Text => AttrValue::Text(self.text(op, name).into()),
             AttrKind::DType => AttrValue::DType(*self.choices.pick(&DType::ALL)),
             AttrKind::Tensor => {
                 let dtype = *self.choices.pick(&[DType::F32, DType::I64, DType::F64]);
                 AttrValue::Tensor(self.tensor(dtype, &[length]))
             }
+        }
+    }
+
+    /// A text that may be meant for an attribute.
+    fn text(&mut self, op: OpRef, attr: &str) -> String {
+        match attr {
+            "activations" => {
+                let count = 1 + self.choices.below(3);
+                let names = (0..count).map(|_| *self.choices.pick(&["tanh", "sigmoid", "relu"]));
+                names.collect::<Vec<_>>().join(",")
+            }
+            "direction" => {
+                (*self.choices.pick(&["forward", "reverse", "bidirectional"])).to_owned()
+            }
+            _ => self.word(op, attr).to_owned(),
         }
     }
 
@@ -398,4 +447,18 @@ impl Builder<'_> {
         }
         self.graph
     }
+}
+
+/// Whether inference has decided that a slice lies in its operand: where symbols keep it from that, whoever
+/// builds the node must see to it.
+fn is_decided(attrs: &Attrs, types: &[Type]) -> bool {
+    if attrs.get("starts").is_none() {
+        return true;
+    }
+    let (starts, sizes, steps) = (attrs.dims("starts"), attrs.dims("sizes"), attrs.ints("steps"));
+    (0..starts.len()).all(|axis| {
+        let (start, size, operand) = (&starts[axis], &sizes[axis], &types[0].shape[axis]);
+        let is_whole = start.as_const() == Some(0) && size == operand && steps[axis] == 1;
+        is_whole || [start, size, operand].iter().all(|dim| dim.as_const().is_some())
+    })
 }

@@ -255,8 +255,7 @@ pub struct ContractionForm {
     /// The right operand's elements.
     pub rhs: OperandMap,
     /// The result's index, one expression per axis, linear in the axes. Each position of the non-inner axes
-    /// gives another element, or an index beyond the result's end, which is left out; all elements are
-    /// reached.
+    /// gives another element, or an index outside the result, which is left out; all elements are reached.
     pub out: Vec<IndexExpr>,
     /// The type sums are kept in.
     pub accumulator: DType,

@@ -93,7 +93,7 @@ fn names_outputs_and_places_are_checked() {
     assert_eq!(
         codes(&verify(&graph)),
         [
-            ("verify-name", "two inputs, weights or shared arrays are named `w`"),
+            ("verify-name", "two inputs or weights are named `w`"),
             ("verify-loc", "a location is not in the graph's source map"),
             ("verify-name", "two outputs are named `y`"),
             ("verify-output", "the output `y` is a node that is not there"),
@@ -198,7 +198,7 @@ fn operands_order_and_names_of_plans_are_checked() {
     assert_eq!(
         codes(&verify_plan(&plan)),
         [
-            ("verify-name", "two inputs or weights are named `x`"),
+            ("verify-name", "two inputs, weights or shared arrays are named `x`"),
             ("verify-name", "two regions are named `r0`"),
             ("verify-weight", "the data of the constant `x` is f32[1], not f32[3,3]"),
             ("verify-plan", "the output `y` is a value that is not there"),

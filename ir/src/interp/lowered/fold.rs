@@ -186,12 +186,7 @@ impl<'f> Product<'f> {
         let mut elements: Vec<Option<Typed<T>>> = vec![None; space.shape.iter().product()];
         for outer in Positions::new(&self.outer) {
             let index = self.target(space, &outer)?;
-            let beyond = |(&index, &size): (&i64, &usize)| index >= size as i64;
-            if index.iter().zip(space.shape).any(beyond) {
-                continue;
-            }
-            let target = flatten(&index, space.shape)
-                .ok_or_else(|| format!("{index:?} is before the result"))?;
+            let Some(target) = flatten(&index, space.shape) else { continue };
             let sum = self.sum(space, &outer)?;
             if elements[target].replace(cast(space.result.dtype, sum)?).is_some() {
                 return Err(format!("the result's element {index:?} is given twice"));
