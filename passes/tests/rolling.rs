@@ -1,5 +1,5 @@
 //! Cells that are written out step by step.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "a failure of what is not tested here may panic")]
 
 use std::collections::BTreeMap;
 

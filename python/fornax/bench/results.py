@@ -112,7 +112,7 @@ def _row(
         row.note = compiled.error if compiled else "not compiled"
         return row
     row.kernels, row.compile_s = str(compiled.kernels), _text(compiled.compile_s)
-    if compiled.precision == "fp32" != track.precision:
+    if compiled.precision == "fp32" and track.precision != "fp32":
         row.note = "compiled with fp32"
     checks = [r for r in own if r["verb"] == "check" and r.get("track") == track.name]
     if not checks:
