@@ -1,6 +1,7 @@
 //! A first choice of schedules: one record per region from its sizes, without search.
 
 mod contraction;
+mod dots;
 mod pipeline;
 mod recurrent;
 mod rows;

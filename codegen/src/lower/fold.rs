@@ -9,10 +9,13 @@ use fornax_ir::{BinaryFn, DType, Dim, IndexExpr, NodeId, Scalar, ScalarExpr};
 use super::CodegenError;
 use super::adjacent::{is_adjacent, mapped_offset};
 use super::emit::Emitter;
-use super::index::{Index, IndexSpace, Mask};
+use super::index::{Index, IndexSpace, Mask, Var};
 use super::pull::union;
 use super::site::{Site, functions, uses};
 use crate::kernel::{KernelBuilder, ValueId};
+
+/// Results along the last axis from which on threads that take adjacent ones read lines, mostly.
+const LEAST_ADJACENT: i64 = 8;
 
 /// What an anchor folds.
 #[derive(Debug)]
@@ -180,25 +183,39 @@ impl Folding {
         }
     }
 
-    /// Whether adjacent results read adjacent elements, and the elements of one fold are not adjacent.
+    /// Whether adjacent results read adjacent elements, and the elements of one fold are not adjacent. Of a
+    /// contraction's operands, one that adjacent results share does not count.
     pub fn has_adjacent_results(&self, site: &Site<'_>) -> bool {
         let mut space = IndexSpace::new(site.dims);
-        let outer = space.add_var(&self.outer.iter().product());
         let inner = space.add_var(&self.inner.iter().product());
-        let mut axes = space.delinearize(&Index::var(outer), &self.outer);
-        axes.extend(space.delinearize(&Index::var(inner), &self.inner));
-        let offsets: Vec<Index> = match &self.elements {
+        let folded = space.delinearize(&Index::var(inner), &self.inner);
+        let (outer, mut axes, offsets): (Var, Vec<Index>, Vec<Index>);
+        match &self.elements {
             Elements::Operand { operand, index, .. } => {
-                mapped_offset(site.body, &space, *operand, index, &axes).into_iter().collect()
+                outer = space.add_var(&self.outer.iter().product());
+                axes = space.delinearize(&Index::var(outer), &self.outer);
+                axes.extend(folded);
+                let offset = mapped_offset(site.body, &space, *operand, index, &axes);
+                offsets = offset.into_iter().collect();
             }
             Elements::Products { operands, maps, axes: order } => {
+                let Some(last) = self.outer.iter().rposition(|size| !size.is(1)) else {
+                    return false;
+                };
+                if self.outer[last].bounds(site.dims).0 < LEAST_ADJACENT {
+                    return false;
+                }
+                axes = self.outer.iter().map(|size| Index::var(space.add_var(size))).collect();
+                outer = space.add_var(&self.outer[last]);
+                axes[last] = Index::var(outer);
+                axes.extend(folded);
                 let own: Vec<Index> = order.iter().map(|&at| axes[at].clone()).collect();
                 let offset = |(&operand, map): (&NodeId, &OperandMap)| {
                     mapped_offset(site.body, &space, operand, &map.index, &own)
                 };
-                operands.iter().zip(maps.iter()).filter_map(offset).collect()
+                offsets = operands.iter().zip(maps.iter()).filter_map(offset).collect();
             }
-        };
+        }
         // An operand that all results share, or that the fold does not run along, is small.
         let involved =
             |offset: &&Index| space.depends(offset, outer) && space.depends(offset, inner);

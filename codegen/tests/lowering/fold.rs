@@ -279,6 +279,17 @@ fn contractions_fold_too() {
         let result = body.add("relu", attrs! {}, &[product]);
         body.output(result);
     });
+    // Adjacent threads have results that share the elements of one operand.
+    let rows = [
+        Schedule::FoldBlock { threads: 128, rows: 32, vector: 1 },
+        Schedule::FoldSplit { threads: 64, vector: 1, parts: 3 },
+    ];
+    check_with(&rows, &[("M", 3), ("K", 50)], Fill::Signed, &|body| {
+        let (a, b) = (body.input(DType::F32, &["M", "K"]), body.input(DType::F32, &["K", "41"]));
+        let a = body.plus_one(a);
+        let product = body.add("matmul", attrs! {}, &[a, b]);
+        body.output(product);
+    });
     let depthwise = |body: &mut Body| {
         let x = body.input(DType::F32, &["N", "4", "H", "W"]);
         let w = body.input(DType::F32, &["4", "1", "3", "3"]);

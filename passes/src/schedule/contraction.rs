@@ -10,11 +10,15 @@ use fornax_ir::op::{AxisRole, ContractionForm, OperandMap};
 use fornax_ir::plan::Schedule;
 use fornax_ir::{DType, Dim, DimRange, IndexExpr, Precision, Symbol};
 
+use super::dots::Dots;
 use super::pipeline::{Patches, Stream};
 use super::{BLOCKS_TO_FILL, Machine, typical};
 
 /// Products and sums below which a launch takes longer than fused multiply-adds do.
 const SMALL_WORK: i64 = 1 << 22;
+
+/// Positions of the result along a group up to which single results are an alternative to tiles.
+const FEW: i64 = 32;
 
 /// Positions of the result along a group below which tensor cores multiply mostly zeros.
 const SKINNY: i64 = 4;
@@ -57,7 +61,7 @@ pub(super) const KIB: i64 = 1024;
 
 /// Limits of a multiprocessor.
 pub(super) const REGISTERS: i64 = 65_536;
-const THREADS: i64 = 2048;
+pub(super) const THREADS: i64 = 2048;
 
 /// A block's tile: rows, columns, and warps or warpgroups along both.
 #[derive(Debug, Clone, Copy)]
@@ -159,8 +163,10 @@ pub(super) fn choose(
         (size(AxisRole::Batch), size(AxisRole::Rows), size(AxisRole::Columns));
     let inner = size(AxisRole::Inner);
     let work = batch.saturating_mul(rows).saturating_mul(columns).saturating_mul(inner);
+    let (folded, fold) = Dots::of(form, dims).best();
     if precision == Precision::Ieee || work < SMALL_WORK {
-        return tile(batch, rows, columns);
+        let (tiled, tile) = tile([batch, rows, columns], inner);
+        return if folded < tiled { fold } else { tile };
     }
     if rows.min(columns) < SKINNY {
         return skinny(
@@ -194,6 +200,8 @@ pub(super) fn choose(
         wgmma: machine.wgmma,
     }
     .best();
+    let few = rows.min(columns) <= FEW && dtypes == [DType::F32; 2];
+    let (least, schedule) = if few && folded < least { (folded, fold) } else { (least, schedule) };
     let packed = match machine.pipeline {
         Some(packed) if !narrow && dtypes == [DType::F32; 2] => packed && passes == 1.0,
         _ => return schedule,
@@ -356,8 +364,9 @@ fn skinny(form: &ContractionForm, results: i64, inner: i64, sizes: [i64; 3]) -> 
     Schedule::FoldBlock { threads, rows: threads / per_row, vector: 4 }
 }
 
-/// A tile of fused multiply-adds.
-fn tile(batch: i64, rows: i64, columns: i64) -> Schedule {
+/// A tile of fused multiply-adds, and the cycles it takes where it waits for memory at each step.
+fn tile([batch, rows, columns]: [i64; 3], inner: i64) -> (f64, Schedule) {
+    const BLOCK_K: u32 = 16;
     let candidates = [
         (128u32, 128u32, 8u32, 8u32),
         (64, 64, 4, 4),
@@ -378,7 +387,11 @@ fn tile(batch: i64, rows: i64, columns: i64) -> Schedule {
         .find(|&(m, n, ..)| blocks(m, n) >= BLOCKS_TO_FILL && !waste(m, n))
         .or_else(|| candidates.into_iter().find(|&(m, n, ..)| m <= 64 && !waste(m, n)))
         .unwrap_or(candidates[candidates.len() - 1]);
-    Schedule::Tile { block_m, block_n, block_k: 16, thread_m, thread_n }
+    let steps = div_ceil(inner, BLOCK_K.into()) as f64;
+    let threads = i64::from(block_m / thread_m * (block_n / thread_n));
+    let waves = div_ceil(blocks(block_m, block_n), BLOCKS_TO_FILL * (THREADS / threads).min(8));
+    let time = waves as f64 * (BLOCK_OVERHEAD + steps * LATENCY);
+    (time, Schedule::Tile { block_m, block_n, block_k: BLOCK_K, thread_m, thread_n })
 }
 
 pub(super) fn div_ceil(size: i64, by: i64) -> i64 {
