@@ -210,7 +210,7 @@ impl Buffers {
         lowered: &LoweredRegion,
         memory: &MemoryPlan,
     ) {
-        let kind = |offset: &fornax_ir::Dim| match region.phase {
+        let kind = |offset: &fornax_ir::Dim, phase: Phase| match phase {
             Phase::Prepare => BufferKind::Prepared { offset: offset.clone() },
             Phase::Run => BufferKind::Scratch { offset: offset.clone() },
         };
@@ -221,7 +221,8 @@ impl Buffers {
                 self.of_value.insert(key, buffer);
             } else if let Some(offset) = memory.offsets.get(&key) {
                 let name = format!("{}.{output}", region.name);
-                let number = self.add(&name, region.body.ty(value.value), kind(offset));
+                let number =
+                    self.add(&name, region.body.ty(value.value), kind(offset, region.phase));
                 self.of_value.insert(key, number);
             }
         }
@@ -229,7 +230,8 @@ impl Buffers {
             let offset = &memory.workspaces[&(index, number)];
             let ty = Type::new(workspace.dtype, vec![workspace.elements.clone()]);
             let name = format!("{}.workspace{number}", region.name);
-            let buffer = self.add(&name, &ty, kind(offset));
+            let phase = if workspace.prepared { Phase::Prepare } else { region.phase };
+            let buffer = self.add(&name, &ty, kind(offset, phase));
             self.of_workspace.insert((index, number), buffer);
         }
     }
@@ -272,12 +274,12 @@ fn target_plan(
             });
             ptx.insert(entry, module.text.clone());
         }
-        let steps = match region.phase {
-            Phase::Prepare => &mut plan.prepare,
-            Phase::Run => &mut plan.run,
-        };
-        steps.extend(lowered.launches.iter().map(|launch| {
-            Step::Launch(Launch {
+        for launch in &lowered.launches {
+            let steps = match region.phase {
+                Phase::Run if !launch.prepared => &mut plan.run,
+                Phase::Run | Phase::Prepare => &mut plan.prepare,
+            };
+            steps.push(Step::Launch(Launch {
                 kernel: first + launch.kernel,
                 grid: launch.grid.clone(),
                 args: launch
@@ -285,8 +287,8 @@ fn target_plan(
                     .iter()
                     .map(|arg| argument(arg, index, region, &buffers))
                     .collect(),
-            })
-        }));
+            }));
+        }
         plan.regions.push(region_record(assembly.plan, index, region, &buffers));
     }
     copy_outputs(assembly.plan, &buffers, &mut plan.run);

@@ -216,11 +216,12 @@ fn emit(kernels: &[&Kernel], target: Target) -> Result<Vec<PtxModule>, Error> {
 }
 
 fn plan_memory(plan: &Plan, lowered: &[LoweredRegion]) -> MemoryPlan {
-    let workspaces: Vec<Vec<Type>> = lowered
+    let workspaces: Vec<Vec<(Type, bool)>> = lowered
         .iter()
         .map(|region| {
             let ty = |workspace: &fornax_codegen::Workspace| {
-                Type::new(workspace.dtype, vec![workspace.elements.clone()])
+                let ty = Type::new(workspace.dtype, vec![workspace.elements.clone()]);
+                (ty, workspace.prepared)
             };
             region.workspaces.iter().map(ty).collect()
         })

@@ -18,7 +18,7 @@ mod structure;
 pub mod windows;
 
 pub use join::{Joined, join};
-pub use schedule::{Schedule, ScheduleError};
+pub use schedule::{PAIRED_BYTES, PAIRED_SUMS, PAIRED_THREADS, Schedule, ScheduleError};
 pub use shared::{read_box, read_range};
 pub use structure::{Rejection, RejectionReason, RowAnchor, RowOutput, Rows, Structure, structure};
 

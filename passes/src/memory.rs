@@ -27,8 +27,8 @@ enum Key {
 }
 
 /// Places the outputs of all regions, but those that lie in the caller's outputs, and the workspaces:
-/// `workspaces[region]` are the types of that region's.
-pub fn plan(plan: &Plan, workspaces: &[Vec<Type>]) -> MemoryPlan {
+/// `workspaces[region]` are the types of that region's, and whether the prepare program fills them.
+pub fn plan(plan: &Plan, workspaces: &[Vec<(Type, bool)>]) -> MemoryPlan {
     let mut memory = MemoryPlan::default();
     let (prepared, scratch) = pieces(plan, workspaces);
     memory.prepared_bytes = place(prepared, &mut memory, false);
@@ -53,7 +53,7 @@ pub fn direct_outputs(plan: &Plan) -> BTreeMap<ValueRef, usize> {
     direct
 }
 
-fn pieces(plan: &Plan, workspaces: &[Vec<Type>]) -> (Vec<Piece>, Vec<Piece>) {
+fn pieces(plan: &Plan, workspaces: &[Vec<(Type, bool)>]) -> (Vec<Piece>, Vec<Piece>) {
     let mut last_use: BTreeMap<ValueRef, usize> = BTreeMap::new();
     for (index, region) in plan.regions.iter().enumerate() {
         for operand in &region.operands {
@@ -87,9 +87,14 @@ fn pieces(plan: &Plan, workspaces: &[Vec<Type>]) -> (Vec<Piece>, Vec<Piece>) {
                 of_phase.push(Piece { key: Key::Value(key), bytes, first: index, last });
             }
         }
-        for (number, ty) in workspaces[index].iter().enumerate() {
+        for (number, (ty, is_prepared)) in workspaces[index].iter().enumerate() {
             let key = Key::Workspace(index, number);
-            of_phase.push(Piece { key, bytes: ty.bytes(), first: index, last: index });
+            let piece = Piece { key, bytes: ty.bytes(), first: index, last: index };
+            let arena = match *is_prepared || region.phase == Phase::Prepare {
+                true => &mut prepared,
+                false => &mut scratch,
+            };
+            arena.push(piece);
         }
     }
     (prepared, scratch)

@@ -2,16 +2,17 @@
 
 mod contraction;
 mod dots;
+mod halves;
 mod pipeline;
 mod recurrent;
 mod rows;
 mod window;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fornax_ir::op::{ContractionForm, ContractionKind, OpClass, OpCtx};
 use fornax_ir::plan::adjacent::moved_input;
-use fornax_ir::plan::{Plan, Region, Rejection, Schedule, Structure, ValueRef, structure};
+use fornax_ir::plan::{Phase, Plan, Region, Rejection, Schedule, Structure, ValueRef, structure};
 use fornax_ir::{
     DType, Dim, DimRange, Graph, NodeId, Precision, PrecisionPolicy, ScalarExpr, Symbol, UnaryFn,
 };
@@ -99,7 +100,9 @@ pub fn use_wgmma(mut plan: Plan) -> Plan {
         let [left, right] =
             [0, 1].map(|side: usize| moved_input(&region.body, region.body.operands(anchor)[side]));
         let pipeline = left.map(|_| right.is_some_and(|input| is_packed(&plan, region, input)));
-        let machine = (functions(&region.body), Machine { wgmma: true, pipeline });
+        let prepared = is_prepared(&plan, region, region.body.operands(anchor)[1]);
+        let machine = Machine { wgmma: true, pipeline, halves: Some(prepared) };
+        let machine = (functions(&region.body), machine);
         plan.regions[index].schedule =
             contraction::choose(&form, dtypes, region.precision, &plan.dims, machine);
     }
@@ -113,6 +116,35 @@ struct Machine {
     wgmma: bool,
     /// Pipelines of it; with whether the right operand is packed for them.
     pipeline: Option<bool>,
+    /// Products of halves; with whether the right operand can be split when the bundle is loaded.
+    halves: Option<bool>,
+}
+
+/// Whether a node of a region's body has a known size and depends on weights alone.
+fn is_prepared(plan: &Plan, region: &Region, node: NodeId) -> bool {
+    let body = &region.body;
+    let is_source = |id: NodeId| matches!(body.node(id).op.class(), OpClass::Source(_));
+    let of_input = |id: NodeId| {
+        let operand = body.inputs().iter().position(|&other| other == id);
+        match operand.map(|operand| region.operands[operand]) {
+            Some(ValueRef::Weight(_)) => true,
+            Some(ValueRef::Region { region, .. }) => plan.regions[region].phase == Phase::Prepare,
+            Some(ValueRef::Input(_) | ValueRef::Shared(_)) => false,
+            None => true,
+        }
+    };
+    let mut waiting = vec![node];
+    let mut seen = BTreeSet::new();
+    while let Some(id) = waiting.pop() {
+        if !seen.insert(id) {
+            continue;
+        }
+        if body.ty(id).shape.elements().as_const().is_none() || is_source(id) && !of_input(id) {
+            return false;
+        }
+        waiting.extend(body.operands(id));
+    }
+    true
 }
 
 /// Whether the operand of a region that an input of its body stands for is rounded to whole factors.

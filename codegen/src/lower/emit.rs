@@ -90,6 +90,7 @@ pub(super) fn build_kernel<'a>(
         args: emitter.args,
         bytes: Dim::constant(0),
         flops: Dim::constant(0),
+        prepared: false,
     };
     Ok((kernel, launch))
 }

@@ -479,8 +479,10 @@ pub(super) fn by_parts(
     let folding = Folding::new(site, anchor)?;
     let total: Dim = folding.outer.iter().product();
     let slices = &total * &Dim::constant(parts.into());
-    let workspaces: Vec<Workspace> =
-        folding.accumulators().map(|dtype| Workspace { dtype, elements: slices.clone() }).collect();
+    let workspaces: Vec<Workspace> = folding
+        .accumulators()
+        .map(|dtype| Workspace { dtype, elements: slices.clone(), prepared: false })
+        .collect();
     let (slice_kernel, mut slice_launch) = fold_slices(site, &folding, threads, vector, parts)?;
     let (part_kernel, mut part_launch) = fold_parts(site, &folding, threads, parts)?;
     let moved: Dim = workspaces.iter().map(|w| &w.elements * &Dim::from(w.dtype.size())).sum();

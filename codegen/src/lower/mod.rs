@@ -8,6 +8,7 @@
 mod emit;
 mod fold;
 mod fold_kernels;
+mod halves;
 mod patch;
 mod pipeline;
 mod pointwise;
@@ -50,6 +51,8 @@ pub struct Workspace {
     pub dtype: DType,
     /// Number of elements.
     pub elements: Dim,
+    /// Whether it is filled by the prepare program and stays, though the region runs later.
+    pub prepared: bool,
 }
 
 /// The launch of a kernel. A grid with a zero does nothing.
@@ -65,6 +68,8 @@ pub struct Launch {
     pub bytes: Dim,
     /// Arithmetic operations; a fused multiply-add counts two.
     pub flops: Dim,
+    /// Whether it belongs to the prepare program, though the region runs later: it reads weights alone.
+    pub prepared: bool,
 }
 
 /// An argument of a launch.
@@ -170,6 +175,7 @@ pub fn lower(
                 splits,
                 pipeline: None,
                 patch: None,
+                halves: None,
             };
             tile_mma::lower(&site, anchor, sizes)
         }
@@ -178,7 +184,7 @@ pub fn lower(
             &Structure::Contraction(anchor),
         ) => {
             let units = [groups_m, groups_n];
-            let (groups, pipeline, patch) = (true, None, None);
+            let (groups, pipeline, patch, halves) = (true, None, None, None);
             let sizes = tile_mma::Sizes {
                 block_m,
                 block_n,
@@ -188,6 +194,7 @@ pub fn lower(
                 splits,
                 pipeline,
                 patch,
+                halves,
             };
             tile_mma::lower(&site, anchor, sizes)
         }
@@ -204,6 +211,7 @@ pub fn lower(
                 splits,
                 pipeline: Some(pipeline::Pipeline { packed: packed == 1 }),
                 patch: None,
+                halves: None,
             };
             tile_mma::lower(&site, anchor, sizes)
         }
@@ -220,6 +228,24 @@ pub fn lower(
                 splits: 1,
                 pipeline: Some(pipeline::Pipeline { packed: packed == 1 }),
                 patch: Some(width),
+                halves: None,
+            };
+            tile_mma::lower(&site, anchor, sizes)
+        }
+        (
+            &Schedule::Halves { block_m, block_n, groups_m, groups_n, stages, prepared },
+            &Structure::Contraction(anchor),
+        ) => {
+            let sizes = tile_mma::Sizes {
+                block_m: block_m.max(halves::CHUNK),
+                block_n: block_n.max(halves::CHUNK),
+                units: [groups_m, groups_n],
+                groups: true,
+                stages: stages.max(halves::HELD_UNITS + 1),
+                splits: 1,
+                pipeline: None,
+                patch: None,
+                halves: Some(halves::Halves { prepared: prepared == 1 }),
             };
             tile_mma::lower(&site, anchor, sizes)
         }

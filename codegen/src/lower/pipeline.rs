@@ -9,6 +9,7 @@
 
 use fornax_ir::plan::adjacent::moved_input;
 use fornax_ir::plan::index::IndexSpace;
+use fornax_ir::plan::{PAIRED_BYTES, PAIRED_SUMS, PAIRED_THREADS};
 use fornax_ir::{BinaryFn, DType, Dim, NodeId, Scalar, UnaryFn};
 
 use super::emit::{Array, Emitter, build_kernel};
@@ -40,12 +41,6 @@ const PACKED_MULTIPLE: i64 = PART as i64;
 
 /// Steps in shared memory from which on products stay under way while the next ones begin.
 const OVERLAPPED_STAGES: u32 = 4;
-
-/// What a block may have of which two run at once on a multiprocessor: bytes of shared memory, threads of 128
-/// registers each, and registers of sums among them.
-const PAIRED_BYTES: u32 = 112 * 1024;
-const PAIRED_THREADS: u32 = 256;
-const PAIRED_SUMS: u32 = 64;
 
 /// A block of the kernel that packs: threads, positions and inner elements, of which a thread has some.
 const PACK_THREADS: u32 = 256;

@@ -184,15 +184,16 @@ impl<'s> Recurrence<'s> {
         let exchanged: Dim = self.exchanged().iter().product();
         if self.is_tagged() {
             return vec![
-                Workspace { dtype: DType::I32, elements: one },
-                Workspace { dtype: DType::I64, elements: exchanged },
+                Workspace { dtype: DType::I32, elements: one, prepared: false },
+                Workspace { dtype: DType::I64, elements: exchanged, prepared: false },
             ];
         }
         let meetings = self.form.steps.clone() * Dim::from(self.form.phases.len());
         let counters = one + self.directions() * self.groups() * meetings;
-        let mut workspaces = vec![Workspace { dtype: DType::I32, elements: counters }];
+        let mut workspaces =
+            vec![Workspace { dtype: DType::I32, elements: counters, prepared: false }];
         if self.form.phases.len() > 1 {
-            workspaces.push(Workspace { dtype: self.dtype, elements: exchanged });
+            workspaces.push(Workspace { dtype: self.dtype, elements: exchanged, prepared: false });
         }
         workspaces
     }

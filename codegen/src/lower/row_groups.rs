@@ -45,11 +45,15 @@ pub(super) fn lower(
         levels: rows.anchors.iter().map(|anchor| anchor.level + 1).max().unwrap_or(0),
     };
     let counters = Dim::constant(1) + rows.count() * Dim::from(group.levels);
-    let mut workspaces = vec![Workspace { dtype: DType::I32, elements: counters.clone() }];
+    let mut workspaces =
+        vec![Workspace { dtype: DType::I32, elements: counters.clone(), prepared: false }];
     for fold in &group.chain.folds {
         let elements: Dim = group.parts.iter().product();
-        let arrays =
-            fold.accumulators().map(|dtype| Workspace { dtype, elements: elements.clone() });
+        let arrays = fold.accumulators().map(|dtype| Workspace {
+            dtype,
+            elements: elements.clone(),
+            prepared: false,
+        });
         workspaces.extend(arrays);
     }
     let (start, start_launch) = start(site, &[(0, DType::I32, counters)])?;

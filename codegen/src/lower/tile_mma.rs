@@ -10,6 +10,7 @@ use fornax_ir::op::OperandMap;
 use fornax_ir::{BinaryFn, DType, Dim, NodeId, Precision, Scalar, UnaryFn};
 
 use super::emit::{Array, Emitter, build_kernel};
+use super::halves::{self, Halves};
 use super::index::{Condition, Index, Mask};
 use super::patch::Patch;
 use super::pipeline::Pipeline;
@@ -34,6 +35,8 @@ pub(super) struct Sizes {
     pub pipeline: Option<Pipeline>,
     /// Positions along the last axis where convolutions are cut into patches ([`super::patch`]).
     pub patch: Option<u32>,
+    /// Whether `f32` factors are multiplied as halves by [`super::halves`].
+    pub halves: Option<Halves>,
 }
 
 /// What multiplies.
@@ -44,7 +47,7 @@ pub(super) enum Unit {
 }
 
 impl Unit {
-    fn sums(&self) -> Layout {
+    pub fn sums(&self) -> Layout {
         match self {
             Unit::Warps(tile) => tile.sums(),
             Unit::Groups(tile) => tile.sums(),
@@ -106,6 +109,9 @@ pub(super) fn lower(
     sizes: Sizes,
 ) -> Result<LoweredRegion, CodegenError> {
     let tiling = Tiling::new(site, anchor, sizes)?;
+    if let Some(halves) = tiling.sizes.halves {
+        return halves::lower(&tiling, halves);
+    }
     let threads = tiling.threads();
     let blocks = tiling.blocks();
     let part = if sizes.splits > 1 { "_parts" } else { "" };
@@ -125,13 +131,13 @@ pub(super) fn lower(
         launch.bytes = site.bytes() - site.output_bytes() + &partial_bytes;
         add_launch.bytes = partial_bytes + site.output_bytes();
         add_launch.flops = site.pointwise_flops();
-        group.workspaces.push(Workspace { dtype: DType::F32, elements });
+        group.workspaces.push(Workspace { dtype: DType::F32, elements, prepared: false });
         add = Some((add_kernel, add_launch));
     }
     let mut pack = None;
     if let Some(sizes) = tiling.packed_sizes() {
         let elements = sizes.iter().product();
-        group.workspaces.push(Workspace { dtype: DType::F32, elements });
+        group.workspaces.push(Workspace { dtype: DType::F32, elements, prepared: false });
         pack = Some(tiling.pack(&sizes)?);
     }
     for (kernel, mut launch) in pack.into_iter().chain([(kernel, launch)]).chain(add) {
@@ -143,7 +149,7 @@ pub(super) fn lower(
 }
 
 impl<'a> Tiling<'a> {
-    fn new(site: &'a Site<'a>, node: NodeId, sizes: Sizes) -> Result<Tiling<'a>, CodegenError> {
+    pub fn new(site: &'a Site<'a>, node: NodeId, sizes: Sizes) -> Result<Tiling<'a>, CodegenError> {
         let product = Product::new(site, node);
         let refused = |reason: &str| Err(site.error(node, format!("tensor cores {reason}")));
         if product.form.accumulator != DType::F32 {
@@ -165,6 +171,13 @@ impl<'a> Tiling<'a> {
         if factor != Factor::Tf32 || !pipeline::has_operands(&product) {
             sizes.pipeline = None;
         }
+        let (factor, split_factors) = match sizes.halves {
+            Some(_) if split_factors => (Factor::F16, false),
+            _ => {
+                sizes.halves = None;
+                (factor, split_factors)
+            }
+        };
         let Sizes { block_m: rows, block_n: columns, units: [m, n], .. } = sizes;
         let unit = if sizes.groups {
             let tile = WgmmaTile { factor, rows, columns, groups_m: m, groups_n: n };
@@ -234,11 +247,15 @@ impl<'a> Tiling<'a> {
         self.product.inner.blocks(self.step())
     }
 
-    fn emit(&self, emitter: &mut Emitter<'a>, b: &mut KernelBuilder) -> Result<(), CodegenError> {
+    pub fn emit(
+        &self,
+        emitter: &mut Emitter<'a>,
+        b: &mut KernelBuilder,
+    ) -> Result<(), CodegenError> {
         let blocks = self.blocks();
         let block = emitter.block(b);
         let block = emitter.iterate(&blocks.iter().product(), Some(block), None);
-        let place = emitter.space.delinearize(&Index::var(block), &blocks);
+        let place = self.place(emitter, &Index::var(block));
         let batch = emitter.space.delinearize(&place[1], &self.product.batch.sizes);
         if let Some(patch) = &self.patch {
             return self.emit_patches(emitter, b, patch, (&place, &batch));
@@ -253,6 +270,7 @@ impl<'a> Tiling<'a> {
             Some(pipeline) => {
                 self.stream(emitter, b, (pipeline, &place[1], &batch), bases, range)?
             }
+            None if self.sizes.halves.is_some() => self.multiply_halves(emitter, b, &place)?,
             None => {
                 let sides = self.sides(b, bases);
                 self.multiply(emitter, b, &batch, &sides, range)?

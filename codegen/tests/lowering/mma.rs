@@ -46,6 +46,14 @@ const PIPELINES: [Schedule; 5] = [
     pipeline([64, 8, 1, 1], 5, 1, 0),
 ];
 
+const fn halves(sizes: [u32; 4], stages: u32, prepared: u32) -> Schedule {
+    let [block_m, block_n, groups_m, groups_n] = sizes;
+    Schedule::Halves { block_m, block_n, groups_m, groups_n, stages, prepared }
+}
+
+const HALVES: [Schedule; 3] =
+    [halves([64, 64, 1, 1], 4, 0), halves([128, 64, 2, 1], 6, 0), halves([64, 128, 1, 2], 5, 1)];
+
 #[track_caller]
 fn check_with(
     schedules: &[Schedule],
@@ -236,7 +244,8 @@ fn warpgroups_multiply_odd_sizes_and_convolve() {
 /// What splits as accurate as `f32` must keep: values of any size beside each other, infinities and NaN.
 #[test]
 fn split_factors_keep_small_and_infinite_numbers() {
-    for schedule in [&SCHEDULES[3], &GROUP_SCHEDULES[0], &PIPELINES[0]].map(Schedule::clone) {
+    let schedules = [&SCHEDULES[3], &GROUP_SCHEDULES[0], &PIPELINES[0], &HALVES[0]];
+    for schedule in schedules.map(Schedule::clone) {
         let graph = |body: &mut Body| {
             let (a, b) =
                 (body.input(DType::F32, &["64", "32"]), body.input(DType::F32, &["32", "32"]));
@@ -296,6 +305,45 @@ fn pipelines_multiply_every_transposition() {
         let body = product(dtype, &["M", "K"], &["K", "N"]);
         check_with(&PIPELINES[..1], precision, &sizes, Fill::Signed, &body);
     }
+}
+
+#[test]
+fn halves_multiply_every_transposition() {
+    for (number, (left, right)) in TRANSPOSITIONS.into_iter().enumerate() {
+        let sizes = [("M", 40), ("K", 136), ("N", 72)];
+        let body = product(DType::F32, left, right);
+        let schedules = &HALVES[number % 3..=number % 3];
+        check_with(schedules, Precision::Fp32, &sizes, Fill::Signed, &body);
+    }
+    // What is not split is multiplied by warpgroups.
+    let sizes = [("M", 40), ("K", 72), ("N", 48)];
+    for (dtype, precision) in [(DType::F16, Precision::Fp32), (DType::F32, Precision::Tf32)] {
+        let body = product(dtype, &["M", "K"], &["K", "N"]);
+        check_with(&HALVES[..1], precision, &sizes, Fill::Signed, &body);
+    }
+}
+
+#[test]
+fn halves_multiply_odd_sizes_and_batches() {
+    for (number, (m, k, n)) in
+        [(1, 1, 1), (3, 0, 4), (0, 5, 4), (100, 31, 33), (65, 300, 140)].into_iter().enumerate()
+    {
+        let (left, right) = TRANSPOSITIONS[number % 4];
+        let sizes = [("M", m), ("K", k), ("N", n)];
+        let body = product(DType::F32, left, right);
+        let schedules = &HALVES[number % 3..=number % 3];
+        check_with(schedules, Precision::Fp32, &sizes, Fill::Signed, &body);
+    }
+    let sizes = [("B", 3), ("M", 17), ("K", 20)];
+    check_with(&HALVES[..1], Precision::Fp32, &sizes, Fill::Signed, &|body| {
+        let a = body.input(DType::F32, &["B", "K", "M"]);
+        let moved = body.add("transpose", attrs! { perm: vec![0i64, 2, 1] }, &[a]);
+        let left = body.plus_one(moved);
+        let b = body.input(DType::F32, &["2", "1", "K", "24"]);
+        let product = body.add("matmul", attrs! {}, &[left, b]);
+        let result = body.add("relu", attrs! {}, &[product]);
+        body.output(result);
+    });
 }
 
 #[test]

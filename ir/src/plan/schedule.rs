@@ -259,6 +259,23 @@ schedules! {
         /// As in `pipeline`.
         packed: Flag,
     }
+    /// As `wgmma`, for `f32` operands with the precision `fp32`: a kernel for each operand writes its elements as
+    /// scaled sums of two `f16` numbers, whose products are added up; tiles with numbers that this cannot hold
+    /// are computed again by a last kernel as by `wgmma`, which multiplies everything else, too.
+    Halves "halves" for ["contraction"] => {
+        /// Rows of the result per block, at least 64 per warpgroup.
+        block_m: PowerOfTwo,
+        /// Columns of the result per block, 64 to 256 per warpgroup.
+        block_n: PowerOfTwo,
+        /// Warpgroups along the rows.
+        groups_m: PowerOfTwo,
+        /// Warpgroups along the columns.
+        groups_n: PowerOfTwo,
+        /// Tiles of a half of each operand in shared memory, at least four.
+        stages: Positive,
+        /// 1 where the right operand depends on weights alone, so that it is split when a bundle is loaded; else 0.
+        prepared: Flag,
+    }
     /// Copies elements, rounded to the factors of the region's precision.
     Pack "pack" for ["pointwise"] => {
         /// Threads in a block.
@@ -267,6 +284,16 @@ schedules! {
         vector: PowerOfTwo,
     }
 }
+
+/// Two blocks of [`Schedule::Pipeline`] or [`Schedule::Patch`] run at once on a multiprocessor, with 128 registers
+/// a thread, where each has at most so many bytes of shared memory.
+pub const PAIRED_BYTES: u32 = 112 * 1024;
+
+/// As [`PAIRED_BYTES`]: threads.
+pub const PAIRED_THREADS: u32 = 256;
+
+/// As [`PAIRED_BYTES`]: registers of sums.
+pub const PAIRED_SUMS: u32 = 64;
 
 /// What is wrong with a schedule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -11,6 +11,7 @@ use fornax_ir::plan::Schedule;
 use fornax_ir::{DType, Dim, DimRange, IndexExpr, Precision, Symbol};
 
 use super::dots::Dots;
+use super::halves::Halves;
 use super::pipeline::{Patches, Stream};
 use super::{BLOCKS_TO_FILL, Machine, typical};
 
@@ -202,21 +203,35 @@ pub(super) fn choose(
     .best();
     let few = rows.min(columns) <= FEW && dtypes == [DType::F32; 2];
     let (least, schedule) = if few && folded < least { (folded, fold) } else { (least, schedule) };
-    let packed = match machine.pipeline {
-        Some(packed) if !narrow && dtypes == [DType::F32; 2] => packed && passes == 1.0,
-        _ => return schedule,
-    };
-    let patches = if passes == 1.0 { Patches::of(form, dims) } else { None };
-    let singles = is_window(form, &form.lhs);
-    let streamed =
-        Stream { batch, rows, columns, inner, singles, passes, packed, epilogue, patches };
-    // Where there is enough to do the other model is as much too hopeful.
+    // Where there is enough to do this model is as much too hopeful, beside the others.
     let fills = batch.saturating_mul(rows).saturating_mul(columns) >= FILLING;
-    let least = if fills { least * HOPEFUL } else { least };
-    match streamed.best() {
-        Some((time, pipeline)) if time < least => pipeline,
-        _ => schedule,
+    let mut best = (if fills { least * HOPEFUL } else { least }, schedule);
+    let mut offer = |other: (f64, Schedule)| {
+        if other.0 < best.0 {
+            best = other;
+        }
+    };
+    let singles = is_window(form, &form.lhs);
+    match machine.pipeline {
+        Some(packed) if !narrow && dtypes == [DType::F32; 2] => {
+            let packed = packed && passes == 1.0;
+            let patches = if passes == 1.0 { Patches::of(form, dims) } else { None };
+            let streamed =
+                Stream { batch, rows, columns, inner, singles, passes, packed, epilogue, patches };
+            streamed.best().into_iter().for_each(&mut offer);
+        }
+        _ => {}
     }
+    match machine.halves {
+        // Each tap would be split by itself.
+        Some(prepared) if passes > 1.0 && !singles && !is_window(form, &form.rhs) => {
+            let split = if prepared { rows } else { rows + columns };
+            let (rows, columns) = (tile_rows, tile_columns);
+            offer(Halves { batch, rows, columns, inner, split, prepared, epilogue }.best());
+        }
+        _ => {}
+    }
+    best.1
 }
 
 impl Work {

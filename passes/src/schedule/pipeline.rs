@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use fornax_ir::op::{AxisRole, ContractionForm};
-use fornax_ir::plan::Schedule;
 use fornax_ir::plan::index::IndexSpace;
 use fornax_ir::plan::windows::{WindowAxis, Windows};
+use fornax_ir::plan::{PAIRED_BYTES, PAIRED_SUMS, PAIRED_THREADS, Schedule};
 use fornax_ir::{DimRange, Symbol};
 
 use super::contraction::{
@@ -173,7 +173,9 @@ impl Stream {
         let held = m / groups_m / 64 * 16 * if accurate { 3 } else { 2 };
         let registers = sums + held + OTHER_REGISTERS;
         // Code generation shares registers out for two such blocks.
-        let paired = shared <= 112 * KIB && threads <= 256 && sums <= 64;
+        let paired = shared <= PAIRED_BYTES.into()
+            && threads <= PAIRED_THREADS.into()
+            && sums <= PAIRED_SUMS.into();
         let registers = if paired { registers.min(128) } else { registers };
         if registers > 255 || registers * threads > REGISTERS || shared > 220 * KIB {
             return None;
