@@ -94,8 +94,8 @@ pub enum Arg {
 ///
 /// The schedule must fit the anchor: `Pointwise` without one; `FoldThread` for reduce, window and
 /// contraction; `FoldBlock` and `FoldSplit` for reduce and contraction (they do not keep the order of
-/// elements, which windows need); `Scan` for scan; `Recurrent` for recurrent; `Tile` for contraction, and `Mma` and `Wgmma` for
-/// contraction that is added up in `f32` with a precision other than `ieee`.
+/// elements, which windows need); `Scan` for scan; `Recurrent` for recurrent; `Tile` for contraction, and `Mma`,
+/// `Wgmma`, `Pipeline`, `Patch` and `Halves` for contraction that is added up in `f32` with a precision other than `ieee`.
 ///
 /// # Errors
 /// When the region is not legal or the schedule does not fit.
