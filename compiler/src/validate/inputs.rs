@@ -7,6 +7,7 @@ use std::str::FromStr;
 use fornax_bundle::manifest::Port;
 use fornax_bundle::{DType, Dims, Tensor};
 use fornax_ir::Dim;
+use rayon::prelude::*;
 
 /// How inputs are filled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,6 +77,9 @@ impl InputRange {
     }
 }
 
+/// Elements that are drawn one after another; blocks of them are drawn at once.
+const BLOCK: usize = 1 << 16;
+
 /// A tensor for an input, from a seed, the input's name, and nothing else.
 ///
 /// # Errors
@@ -98,12 +102,15 @@ pub fn make(
         })
         .collect::<Result<_, String>>()?;
     let count: usize = shape.iter().product();
-    let mut random = Random::new(seed, &port.name);
-    let mut data = Vec::with_capacity(count * port.dtype.size());
-    for _ in 0..count {
-        let value = element(port.dtype, distribution, range, &mut random);
-        encode(port.dtype, value, &mut data);
-    }
+    let random = Random::new(seed, &port.name);
+    let size = port.dtype.size();
+    let mut data = vec![0; count * size];
+    data.par_chunks_mut(BLOCK * size).enumerate().for_each(|(block, chunk)| {
+        let mut random = random.block(block as u64);
+        for bytes in chunk.chunks_exact_mut(size) {
+            encode(port.dtype, element(port.dtype, distribution, range, &mut random), bytes);
+        }
+    });
     Tensor::new(port.dtype, shape, data).map_err(|error| error.to_string())
 }
 
@@ -158,14 +165,14 @@ fn special(dtype: DType, which: u64) -> f64 {
     ][which as usize]
 }
 
-fn encode(dtype: DType, value: f64, data: &mut Vec<u8>) {
+fn encode(dtype: DType, value: f64, bytes: &mut [u8]) {
     match dtype {
-        DType::F64 => data.extend(value.to_le_bytes()),
-        DType::F32 => data.extend((value as f32).to_le_bytes()),
-        DType::F16 => data.extend(half::f16::from_f64(value).to_le_bytes()),
-        DType::BF16 => data.extend(half::bf16::from_f64(value).to_le_bytes()),
-        DType::F8E4M3 | DType::F8E5M2 => data.push(0),
-        int => data.extend(&(value as i64).to_le_bytes()[..int.size()]),
+        DType::F64 => bytes.copy_from_slice(&value.to_le_bytes()),
+        DType::F32 => bytes.copy_from_slice(&(value as f32).to_le_bytes()),
+        DType::F16 => bytes.copy_from_slice(&half::f16::from_f64(value).to_le_bytes()),
+        DType::BF16 => bytes.copy_from_slice(&half::bf16::from_f64(value).to_le_bytes()),
+        DType::F8E4M3 | DType::F8E5M2 => bytes.fill(0),
+        _ => bytes.copy_from_slice(&(value as i64).to_le_bytes()[..bytes.len()]),
     }
 }
 
@@ -195,6 +202,11 @@ impl Random {
             (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
         });
         Random(hash ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    /// The same numbers from so many blocks of 2^32 on.
+    fn block(&self, block: u64) -> Random {
+        Random(self.0.wrapping_add((block << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15)))
     }
 
     fn next(&mut self) -> u64 {
@@ -256,6 +268,20 @@ mod tests {
         assert!(special.iter().any(|x| x.is_nan()) && special.contains(&65504.0));
         let uniform = make(DType::F64, Distribution::Uniform);
         assert!(uniform.iter().all(|x| (0.0..1.0).contains(x)));
+    }
+
+    #[test]
+    fn blocks_are_drawn_from_one_stream() {
+        let make = |n| {
+            let dims = Dims::from([("n".into(), n)]);
+            let made = make(&port(DType::F32), &dims, Distribution::Uniform, None, 3).unwrap();
+            made.to_f64()
+        };
+        let (short, long) = (make(600), make(2000));
+        assert_eq!(short[..], long[..short.len()]);
+        assert_ne!(long[..BLOCK], long[BLOCK..2 * BLOCK]);
+        let mean = long.iter().sum::<f64>() / long.len() as f64;
+        assert!((mean - 0.5).abs() < 0.005, "{mean}");
     }
 
     #[test]
