@@ -162,7 +162,7 @@ mod record {
         FusionEntry {
             first: considered.first.clone(),
             second: considered.second.clone(),
-            rule: considered.rule.to_owned(),
+            rule: considered.rule.to_string(),
             chosen,
             rejection,
             together_and_apart_us: costs.map(|costs| costs.map(|cost| cost / 1e3)),
@@ -206,7 +206,7 @@ mod record {
             let bytes = kernel.bytes.eval(&Dims::new()).ok()? as f64;
             let flops = kernel.flops.eval(&Dims::new()).ok()? as f64;
             let rate = match target.regions[region].class.as_str() {
-                "contraction" => 2.0 * model.products,
+                "contraction" | "reduced" => 2.0 * model.products,
                 _ => model.functions,
             };
             Some((model.launch + (bytes / model.bytes).max(flops / rate)) / 1e3)

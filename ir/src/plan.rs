@@ -20,7 +20,10 @@ pub mod windows;
 pub use join::{Joined, join};
 pub use schedule::{PAIRED_BYTES, PAIRED_SUMS, PAIRED_THREADS, Schedule, ScheduleError};
 pub use shared::{read_box, read_range};
-pub use structure::{Rejection, RejectionReason, RowAnchor, RowOutput, Rows, Structure, structure};
+pub use structure::{
+    Reduced, Rejection, RejectionReason, ResultFold, ResultOutput, RowAnchor, RowOutput, Rows,
+    Structure, structure,
+};
 
 /// A fused model.
 #[derive(Debug, Clone)]

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use fornax_bundle::Dim;
+use fornax_ir::op::AxisRole;
 use fornax_ir::plan::{RejectionReason, Structure, structure};
 use fornax_ir::text::parse_graph;
 
@@ -117,4 +119,85 @@ fn other_rows_are_refused() {
         return %2
     }";
     assert_eq!(of(product), Err(RejectionReason::Anchors("contraction")));
+}
+
+fn reduced(text: &str) -> fornax_ir::plan::Reduced {
+    match of(text) {
+        Ok(Structure::Reduced(reduced)) => reduced,
+        other => panic!("{other:?}"),
+    }
+}
+
+const CONV: &str = "conv %x, %w {strides = [1, 1], pads_begin = [1, 1], pads_end = [1, 1], \
+                    dilations = [1, 1], groups = 1} : f32[N,24,9,9]";
+
+#[test]
+fn results_of_contractions_are_reduced_along_one_side() {
+    let softmax = reduced(&format!(
+        "graph @f(%x: f32[N,8,9,9], %w: f32[24,8,3,3]) -> (y: f32[N,24,9,9], m: f32[N,9,9]) {{
+           %0 = {CONV}
+           %1 = reduce_max %0 {{axes = [1], keepdims = true}} : f32[N,1,9,9]
+           %2 = broadcast %1 {{shape = [N,24,9,9]}} : f32[N,24,9,9]
+           %3 = sub %0, %2 : f32[N,24,9,9]
+           %4 = reduce_sum %3 {{axes = [1], keepdims = false}} : f32[N,9,9]
+           return %3, %4
+         }}"
+    ));
+    assert_eq!(softmax.role, AxisRole::Columns);
+    assert_eq!((softmax.axes.len(), softmax.folds.len()), (1, 2));
+    let outputs: Vec<_> =
+        softmax.outputs.iter().map(|output| (output.is_folded, output.along.clone())).collect();
+    let all = vec![Some(0), Some(1), Some(2), Some(3)];
+    assert_eq!(outputs, [(false, all), (true, vec![Some(0), Some(2), Some(3)])]);
+    let rows = reduced(
+        "graph @f(%x: f32[20,64], %w: f32[64,500]) -> (y: f32[1,500]) {
+           %0 = matmul %x, %w : f32[20,500]
+           %1 = reduce_sum %0 {axes = [0], keepdims = true} : f32[1,500]
+           return %1
+         }",
+    );
+    assert_eq!(rows.role, AxisRole::Rows);
+}
+
+#[test]
+fn results_of_contractions_that_no_side_of_a_tile_holds() {
+    let with = |length: usize, rest: &str| {
+        of(&format!(
+            "graph @f(%x: f32[20,64], %w: f32[64,{length}]) -> (y: f32[20,1]) {{
+               %0 = matmul %x, %w : f32[20,{length}]
+               {rest}
+             }}"
+        ))
+    };
+    let long = with(500, "%1 = reduce_sum %0 {axes = [1], keepdims = true} : f32[20,1] return %1");
+    let length = Box::new(Dim::constant(500));
+    assert_eq!(long, Err(RejectionReason::FoldedLength { length, most: 256 }));
+    let both = with(
+        40,
+        "%1 = reduce_sum %0 {axes = [0,1], keepdims = true} : f32[1,1]
+         %2 = broadcast %1 {shape = [20,1]} : f32[20,1]
+         return %2",
+    );
+    assert_eq!(both, Err(RejectionReason::FoldedRole));
+    let shifted = with(
+        40,
+        "%1 = reduce_max %0 {axes = [1], keepdims = true} : f32[20,1]
+         %2 = slice %1 {starts = [19,0], sizes = [20,1], steps = [-1,1]} : f32[20,1]
+         return %2",
+    );
+    assert!(matches!(shifted, Err(RejectionReason::RowOutput(_))), "{shifted:?}");
+    let turned = with(
+        20,
+        "%1 = transpose %0 {perm = [1,0]} : f32[20,20]
+         %2 = add %0, %1 : f32[20,20]
+         %3 = reduce_max %2 {axes = [1], keepdims = true} : f32[20,1]
+         return %3",
+    );
+    assert_eq!(turned, Err(RejectionReason::Position));
+    let phases = of("graph @f(%x: f32[1,8,9,9], %w: f32[8,24,4,4]) -> (y: f32[1,24,18,1]) {
+        %0 = conv_transpose %x, %w {strides = [2, 2], pads_begin = [1, 1], pads_end = [1, 1], dilations = [1, 1], groups = 1, output_padding = [0, 0]} : f32[1,24,18,18]
+        %1 = reduce_max %0 {axes = [3], keepdims = true} : f32[1,24,18,1]
+        return %1
+    }");
+    assert_eq!(phases, Err(RejectionReason::FoldedRole));
 }

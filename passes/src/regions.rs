@@ -2,7 +2,7 @@
 //!
 //! The regions of a first grouping are the seeds. Composition rules grow *candidates* from them: a consumer
 //! joins its producer (epilogue), a producer its consumer (prologue), reductions of the same rows join each
-//! other, and so do neighbours that read the same value; what is still needed elsewhere stays a result, so
+//! other and the contraction whose result they fold, and so do neighbours that read the same value; what is still needed elsewhere stays a result, so
 //! that a candidate may have several. Legality is `ir::plan::structure`'s alone. A candidate is known by its
 //! members and results, and has one entry however it was found.
 //!
@@ -13,12 +13,15 @@
 
 mod candidates;
 mod cost;
+mod growth;
 mod rebuild;
+mod rule;
 
 use fornax_ir::PrecisionPolicy;
 use fornax_ir::plan::Plan;
 
 pub use cost::{Priced, RegionCost};
+pub use rule::Rule;
 
 use crate::PassError;
 use crate::egraph::{Cost, Roofline};
@@ -41,7 +44,7 @@ pub struct Considered {
     /// Those of the second one, which runs later.
     pub second: Vec<String>,
     /// The composition rule.
-    pub rule: &'static str,
+    pub rule: Rule,
     /// What became of it.
     pub outcome: Outcome,
 }

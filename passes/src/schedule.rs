@@ -12,7 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fornax_ir::op::{ContractionForm, ContractionKind, OpClass, OpCtx};
 use fornax_ir::plan::adjacent::moved_input;
-use fornax_ir::plan::{Phase, Plan, Region, Rejection, Schedule, Structure, ValueRef, structure};
+use fornax_ir::plan::{
+    Phase, Plan, Reduced, Region, Rejection, Schedule, Structure, ValueRef, structure,
+};
 use fornax_ir::{
     DType, Dim, DimRange, Graph, NodeId, Precision, PrecisionPolicy, ScalarExpr, Symbol, UnaryFn,
 };
@@ -34,6 +36,9 @@ const MANY_OPERANDS: usize = 64;
 /// Instructions for an element above which a pointwise kernel computes longer than it moves memory: 55 of
 /// `f32` that are read and written once on an H200, some of which are addresses.
 const MANY_INSTRUCTIONS: f64 = 35.0;
+
+/// Clock of an H200 under load.
+const CYCLES_PER_NANOSECOND: f64 = 1.7;
 
 /// How accurately a region's contraction multiplies under a policy, which is about `f32` sums alone.
 pub(crate) fn precision(body: &Graph, policy: PrecisionPolicy) -> Precision {
@@ -67,6 +72,12 @@ pub(crate) fn choose(
     let node = body.node(anchor);
     let types = body.operand_types(anchor);
     let ctx = OpCtx { attrs: &node.attrs, operands: &types };
+    if let Structure::Reduced(_) = &structure {
+        let machine = Machine::default();
+        return Ok(contraction::choose(&Contracted::of(
+            body, &structure, precision, dims, machine,
+        )));
+    }
     Ok(match node.op.class() {
         OpClass::Reduce(form) => reduce(body, anchor, &form(&ctx).axes, dims),
         OpClass::Scan(form) => rows::scan(body, anchor, form(&ctx).axis, dims),
@@ -77,9 +88,8 @@ pub(crate) fn choose(
             if let Some(schedule) = window::few_channels(&form, dims) {
                 return Ok(schedule);
             }
-            let dtypes = [types[0].dtype, types[1].dtype];
             let machine = Machine::default();
-            contraction::choose(&form, dtypes, precision, dims, (functions(body), machine))
+            contraction::choose(&Contracted::of(body, &structure, precision, dims, machine))
         }
         _ => unreachable!("invariant: no other class is an anchor"),
     })
@@ -92,19 +102,16 @@ pub fn use_wgmma(mut plan: Plan) -> Plan {
         if !matches!(region.schedule, Schedule::Mma { .. }) {
             continue;
         }
-        let Some((anchor, form)) = contraction_of(&region.body) else { continue };
-        let types = region.body.operand_types(anchor);
-        let attrs = &region.body.node(anchor).attrs;
-        let form = form(&OpCtx { attrs, operands: &types });
-        let dtypes = [types[0].dtype, types[1].dtype];
+        let Some((anchor, _)) = contraction_of(&region.body) else { continue };
+        let Ok(structure) = structure(&region.body, &plan.dims) else { continue };
         let [left, right] =
             [0, 1].map(|side: usize| moved_input(&region.body, region.body.operands(anchor)[side]));
         let pipeline = left.map(|_| right.is_some_and(|input| is_packed(&plan, region, input)));
         let prepared = is_prepared(&plan, region, region.body.operands(anchor)[1]);
         let machine = Machine { wgmma: true, pipeline, halves: Some(prepared) };
-        let machine = (functions(&region.body), machine);
-        plan.regions[index].schedule =
-            contraction::choose(&form, dtypes, region.precision, &plan.dims, machine);
+        let contracted =
+            Contracted::of(&region.body, &structure, region.precision, &plan.dims, machine);
+        plan.regions[index].schedule = contraction::choose(&contracted);
     }
     plan
 }
@@ -145,6 +152,83 @@ fn is_prepared(plan: &Plan, region: &Region, node: NodeId) -> bool {
         waiting.extend(body.operands(id));
     }
     true
+}
+
+impl Machine {
+    /// All that any target has.
+    fn best() -> Machine {
+        Machine { wgmma: true, pipeline: Some(true), halves: Some(true) }
+    }
+}
+
+/// A contraction that a schedule is chosen for.
+struct Contracted<'c> {
+    form: ContractionForm,
+    /// Of its operands.
+    dtypes: [DType; 2],
+    precision: Precision,
+    dims: &'c BTreeMap<Symbol, DimRange>,
+    /// Instructions for each result behind it.
+    epilogue: f64,
+    machine: Machine,
+    /// The reductions of its result.
+    reduced: Option<&'c Reduced>,
+}
+
+impl<'c> Contracted<'c> {
+    /// The contraction of a body.
+    ///
+    /// # Panics
+    /// When its structure is of another kind.
+    fn of(
+        body: &Graph,
+        structure: &'c Structure,
+        precision: Precision,
+        dims: &'c BTreeMap<Symbol, DimRange>,
+        machine: Machine,
+    ) -> Contracted<'c> {
+        let anchor = structure.anchor().expect("invariant: a contraction is an anchor");
+        let OpClass::Contraction(form) = body.node(anchor).op.class() else {
+            unreachable!("invariant: the region's anchor is a contraction")
+        };
+        let types = body.operand_types(anchor);
+        let form = form(&OpCtx { attrs: &body.node(anchor).attrs, operands: &types });
+        let reduced = match structure {
+            Structure::Reduced(reduced) => Some(reduced),
+            _ => None,
+        };
+        let (dtypes, epilogue) = ([types[0].dtype, types[1].dtype], functions(body));
+        Contracted { form, dtypes, precision, dims, epilogue, machine, reduced }
+    }
+}
+
+/// Why reductions of a contraction's result are better computed by a kernel of their own, if they are.
+pub(crate) fn is_worth_reducing(
+    body: &Graph,
+    structure: &Structure,
+    precision: Precision,
+    dims: &BTreeMap<Symbol, DimRange>,
+) -> Result<(), String> {
+    let contracted = Contracted::of(body, structure, precision, dims, Machine::best());
+    match window::few_channels(&contracted.form, dims).is_some()
+        || contraction::is_skinny(&contracted)
+    {
+        true => Err("a contraction of so few rows or columns is computed without tiles".to_owned()),
+        false => Ok(()),
+    }
+}
+
+/// Nanoseconds that a contraction takes longer because a side of its tiles holds what is folded behind it.
+pub(crate) fn slowdown(
+    body: &Graph,
+    structure: &Structure,
+    precision: Precision,
+    dims: &BTreeMap<Symbol, DimRange>,
+) -> f64 {
+    let mut contracted = Contracted::of(body, structure, precision, dims, Machine::best());
+    let held = contraction::cycles(&contracted);
+    contracted.reduced = None;
+    (held - contraction::cycles(&contracted)).max(0.0) / CYCLES_PER_NANOSECOND
 }
 
 /// Whether the operand of a region that an input of its body stands for is rounded to whole factors.

@@ -35,7 +35,7 @@ fn chosen(fused: &Regrouped) -> Vec<&'static str> {
             fornax_passes::regions::Considered { outcome: Outcome::Chosen { .. }, .. }
         )
     };
-    fused.considered.iter().filter(is_chosen).map(|considered| considered.rule).collect()
+    fused.considered.iter().filter(is_chosen).map(|considered| considered.rule.name()).collect()
 }
 
 /// KernelBench L3/31, 32 and 44: a norm in front of a product.
@@ -94,5 +94,59 @@ fn what_is_forbidden_or_illegal_is_recorded_with_the_fact() {
         error,
         "[first] and [second] cannot be one region: a contraction cannot be computed beside another \
          reduction, scan, window or contraction (at `matmul` first)"
+    );
+}
+
+/// KernelBench L2/32: a convolution whose channels are reduced.
+fn channels(reduction: &str, columns: usize) -> String {
+    format!(
+        r#"graph @channels(%x: f32[64,64,256,256], %w: f32[{columns},64,3,3]) -> (y: f32[64,1,254,254]) {{
+  %0 = conv %x, %w {{strides = [1, 1], pads_begin = [0, 0], pads_end = [0, 0], dilations = [1, 1], groups = 1}} : f32[64,{columns},254,254] @"conv"
+  %1 = {reduction} %0 {{axes = [1], keepdims = true}} : f32[64,1,254,254] @"least"
+  %2 = tanh %1 : f32[64,1,254,254] @"act"
+  return %2
+}}"#
+    )
+}
+
+#[test]
+fn channels_are_reduced_in_the_tile_that_holds_them() {
+    let fused = fused(&channels("reduce_min", 128));
+    assert_eq!(classes(&fused.plan), [("reduced", 1)]);
+    assert_eq!(chosen(&fused), ["result-reduction"]);
+    // Neither written nor read: 2 x 2.1 GB at 4.3 TB/s.
+    assert!(
+        fused.cost_after + 400e3 < fused.cost_before,
+        "{} {}",
+        fused.cost_after,
+        fused.cost_before
+    );
+}
+
+#[test]
+fn channels_that_no_tile_holds_are_reduced_by_another_kernel() {
+    let fused = fused(&channels("reduce_min", 384));
+    assert_eq!(classes(&fused.plan), [("contraction", 1), ("reduce", 1)]);
+    let reasons: Vec<String> =
+        fused.considered.iter().map(|of| format!("{:?}", of.outcome)).collect();
+    assert!(reasons[0].contains("folds 384 elements"), "{reasons:?}");
+}
+
+#[test]
+fn few_wide_tiles_are_not_worth_a_reduction() {
+    // A tile that holds all 256 columns has few blocks beside it, with long sums.
+    let fused = fused(
+        r#"graph @few(%x: f32[128,16384], %w: f32[16384,256]) -> (y: f32[128,1]) {
+  %0 = matmul %x, %w : f32[128,256] @"product"
+  %1 = sigmoid %0 : f32[128,256] @"gate"
+  %2 = reduce_sum %1 {axes = [1], keepdims = true} : f32[128,1] @"sum"
+  return %2
+}"#,
+    );
+    assert_eq!(classes(&fused.plan), [("contraction", 1), ("reduce", 1)]);
+    assert!(
+        matches!(fused.considered[0].outcome, Outcome::Dearer { .. }),
+        "{:?}",
+        fused.considered
     );
 }

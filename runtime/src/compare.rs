@@ -87,7 +87,7 @@ impl Arithmetic {
             "movement" => Arithmetic::Exact,
             "pointwise" => Arithmetic::Pointwise,
             "reduce" | "rows" | "scan" => Arithmetic::Reduce,
-            "contraction" | "window" => Arithmetic::Contraction,
+            "contraction" | "reduced" | "window" => Arithmetic::Contraction,
             _ => Arithmetic::Model,
         }
     }

@@ -234,8 +234,8 @@ impl<'a> Tiling<'a> {
         Ok((kernel, launch))
     }
 
-    /// The place of a block in [`Tiling::blocks`]. Of products from halves, blocks of some columns run side
-    /// by side.
+    /// The place of a block in [`Tiling::blocks`], with its position in the whole batch. Of products from
+    /// halves, blocks of some columns run side by side.
     pub fn place(&self, emitter: &Emitter<'_>, block: &Index) -> Vec<Index> {
         let blocks = self.blocks();
         let widths = std::iter::successors(Some(WIDEST), |width| Some(width / 2));
@@ -244,13 +244,16 @@ impl<'a> Tiling<'a> {
             Some((blocks[3].divided_exactly(&width)?, width))
         });
         let (Some((rest, width)), Some(_)) = (width, self.sizes.halves) else {
-            return emitter.space.delinearize(block, &blocks);
+            let mut place = emitter.space.delinearize(block, &blocks);
+            let parts = [place[1].clone(), place[4].clone()];
+            place[1] = emitter.space.linearize(&parts, &self.product.batch_parts);
+            return place;
         };
-        let [parts, batch, rows, _] = blocks;
+        let [parts, batch, rows, ..] = blocks;
         let at = emitter.space.delinearize(block, &[parts, batch, rest, rows, width.clone()]);
         let start = emitter.space.scale(&at[2], &width);
         let column = emitter.space.add(&start, &at[4]);
-        vec![at[0].clone(), at[1].clone(), at[3].clone(), column]
+        vec![at[0].clone(), at[1].clone(), at[3].clone(), column, Index::default()]
     }
 
     /// The sums of products for the block's tile of the result.

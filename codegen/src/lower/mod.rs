@@ -6,6 +6,7 @@
 //! epilogue) and beside it needs no code of its own.
 
 mod emit;
+mod epilogue;
 mod fold;
 mod fold_kernels;
 mod halves;
@@ -95,7 +96,8 @@ pub enum Arg {
 /// The schedule must fit the anchor: `Pointwise` without one; `FoldThread` for reduce, window and
 /// contraction; `FoldBlock` and `FoldSplit` for reduce and contraction (they do not keep the order of
 /// elements, which windows need); `Scan` for scan; `Recurrent` for recurrent; `Tile` for contraction, and `Mma`,
-/// `Wgmma`, `Pipeline`, `Patch` and `Halves` for contraction that is added up in `f32` with a precision other than `ieee`.
+/// `Wgmma`, `Pipeline`, `Patch` and `Halves` for contraction that is added up in `f32` with a precision other than `ieee`. Where a
+/// contraction's result is reduced, a side of the tile must hold what is folded together; `Halves` is for others.
 ///
 /// # Errors
 /// When the region is not legal or the schedule does not fit.
@@ -156,14 +158,14 @@ pub fn lower(
         }
         (
             &Schedule::Tile { block_m, block_n, block_k, thread_m, thread_n },
-            &Structure::Contraction(anchor),
+            Structure::Contraction(_) | Structure::Reduced(_),
         ) => {
             let sizes = tile::Sizes { block_m, block_n, block_k, thread_m, thread_n };
-            tile::lower(&site, anchor, sizes)
+            tile::lower(&site, site.contraction(), sizes)
         }
         (
             &Schedule::Mma { block_m, block_n, warps_m, warps_n, stages, splits },
-            &Structure::Contraction(anchor),
+            Structure::Contraction(_) | Structure::Reduced(_),
         ) => {
             let units = [warps_m, warps_n];
             let sizes = tile_mma::Sizes {
@@ -177,11 +179,11 @@ pub fn lower(
                 patch: None,
                 halves: None,
             };
-            tile_mma::lower(&site, anchor, sizes)
+            tile_mma::lower(&site, site.contraction(), sizes)
         }
         (
             &Schedule::Wgmma { block_m, block_n, groups_m, groups_n, stages, splits },
-            &Structure::Contraction(anchor),
+            Structure::Contraction(_) | Structure::Reduced(_),
         ) => {
             let units = [groups_m, groups_n];
             let (groups, pipeline, patch, halves) = (true, None, None, None);
@@ -196,11 +198,11 @@ pub fn lower(
                 patch,
                 halves,
             };
-            tile_mma::lower(&site, anchor, sizes)
+            tile_mma::lower(&site, site.contraction(), sizes)
         }
         (
             &Schedule::Pipeline { block_m, block_n, groups_m, groups_n, stages, splits, packed },
-            &Structure::Contraction(anchor),
+            Structure::Contraction(_) | Structure::Reduced(_),
         ) => {
             let sizes = tile_mma::Sizes {
                 block_m,
@@ -213,11 +215,11 @@ pub fn lower(
                 patch: None,
                 halves: None,
             };
-            tile_mma::lower(&site, anchor, sizes)
+            tile_mma::lower(&site, site.contraction(), sizes)
         }
         (
             &Schedule::Patch { block_m, block_n, groups_m, groups_n, width, stages, packed },
-            &Structure::Contraction(anchor),
+            Structure::Contraction(_) | Structure::Reduced(_),
         ) => {
             let sizes = tile_mma::Sizes {
                 block_m,
@@ -230,11 +232,11 @@ pub fn lower(
                 patch: Some(width),
                 halves: None,
             };
-            tile_mma::lower(&site, anchor, sizes)
+            tile_mma::lower(&site, site.contraction(), sizes)
         }
         (
             &Schedule::Halves { block_m, block_n, groups_m, groups_n, stages, prepared },
-            &Structure::Contraction(anchor),
+            Structure::Contraction(_),
         ) => {
             let sizes = tile_mma::Sizes {
                 block_m: block_m.max(halves::CHUNK),
@@ -247,7 +249,7 @@ pub fn lower(
                 patch: None,
                 halves: Some(halves::Halves { prepared: prepared == 1 }),
             };
-            tile_mma::lower(&site, anchor, sizes)
+            tile_mma::lower(&site, site.contraction(), sizes)
         }
         (schedule, _) => {
             let reason = format!(

@@ -7,8 +7,10 @@
 use fornax_ir::op::{AxisRole, ContractionForm, OpClass, OperandMap};
 use fornax_ir::plan::adjacent::{is_adjacent, mapped_offset};
 use fornax_ir::plan::index::{Index, IndexSpace, Var};
+use fornax_ir::plan::{Reduced, Structure};
 use fornax_ir::{Dim, NodeId};
 
+use super::CodegenError;
 use super::fold::axis_order;
 use super::site::Site;
 
@@ -17,7 +19,10 @@ pub(super) struct Product<'a> {
     pub site: &'a Site<'a>,
     pub node: NodeId,
     pub form: ContractionForm,
+    /// Where the result is reduced along some rows, or columns, the others of them come last.
     pub batch: Group,
+    /// How many positions of the batch there are without those, and of those.
+    pub batch_parts: [Dim; 2],
     pub rows: Group,
     pub columns: Group,
     pub inner: Group,
@@ -56,20 +61,31 @@ impl<'a> Product<'a> {
         let form = site.with_ctx(node, form);
         let (order, inner) = axis_order(site, node, &form);
         let inner = inner_order(site, node, &form, inner);
-        let group = |role: AxisRole| {
-            let axes: Vec<usize> = order
-                .iter()
-                .chain(&inner)
-                .copied()
-                .filter(|&axis| form.axes[axis].1 == role)
-                .collect();
+        let is_apart = |axis: usize| match &site.structure {
+            Structure::Reduced(reduced) => {
+                form.axes[axis].1 == reduced.role && !reduced.axes.contains(&axis)
+            }
+            _ => false,
+        };
+        let of = |holds: &dyn Fn(usize) -> bool| -> Vec<usize> {
+            order.iter().chain(&inner).copied().filter(|&axis| holds(axis)).collect()
+        };
+        let grouped = |axes: Vec<usize>| {
             let sizes: Vec<Dim> = axes.iter().map(|&axis| form.axes[axis].0.clone()).collect();
             Group { extent: sizes.iter().product(), axes, sizes }
         };
-        let last = order.iter().rev().find(|&&axis| !form.axes[axis].0.is(1));
-        let rows_fastest = last.is_some_and(|&axis| form.axes[axis].1 == AxisRole::Rows);
+        let group = |role| grouped(of(&|axis| form.axes[axis].1 == role && !is_apart(axis)));
+        let apart = of(&is_apart);
+        let batch = of(&|axis| form.axes[axis].1 == AxisRole::Batch);
+        let count = |axes: &[usize]| axes.iter().map(|&axis| &form.axes[axis].0).product();
+        let batch_parts = [count(&batch), count(&apart)];
+        let batch = grouped(batch.into_iter().chain(apart).collect());
+        let mut last = order.iter().rev().copied();
+        let last = last.find(|&axis| !form.axes[axis].0.is(1) && !is_apart(axis));
+        let rows_fastest = last.is_some_and(|axis| form.axes[axis].1 == AxisRole::Rows);
         Product {
-            batch: group(AxisRole::Batch),
+            batch_parts,
+            batch,
             rows: group(AxisRole::Rows),
             columns: group(AxisRole::Columns),
             inner: group(AxisRole::Inner),
@@ -78,6 +94,29 @@ impl<'a> Product<'a> {
             node,
             form,
         }
+    }
+
+    /// The reductions of the result.
+    pub fn reduced(&self) -> Option<&'a Reduced> {
+        match &self.site.structure {
+            Structure::Reduced(reduced) => Some(reduced),
+            _ => None,
+        }
+    }
+
+    /// Refuses tiles of `rows` by `columns` that do not hold what reductions of the result fold together.
+    pub fn check_tile(&self, [rows, columns]: [u32; 2]) -> Result<(), CodegenError> {
+        let Some(reduced) = self.reduced() else { return Ok(()) };
+        let (side, group) = match reduced.role {
+            AxisRole::Rows => (rows, &self.rows),
+            _ => (columns, &self.columns),
+        };
+        if group.extent.bounds(self.site.dims).1 <= i64::from(side) {
+            return Ok(());
+        }
+        let extent = &group.extent;
+        let reason = format!("tiles of {side} do not hold the {extent} elements that are folded");
+        Err(self.site.error(self.node, reason))
     }
 
     /// Multiplications and additions of the contraction and functions of the rest.
@@ -96,7 +135,8 @@ impl<'a> Product<'a> {
         most: u32,
     ) -> (Adjacency, u32) {
         let mut space = IndexSpace::new(self.site.dims);
-        let batch = vec![Index::default(); self.batch.axes.len()];
+        let batch: Vec<Index> =
+            self.batch.sizes.iter().map(|size| Index::var(space.add_var(size))).collect();
         let own = space.add_var(&group.extent);
         let inner = space.add_var(&self.inner.extent);
         let positions = [(group, Index::var(own)), (&self.inner, Index::var(inner))];

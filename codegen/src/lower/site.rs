@@ -47,6 +47,14 @@ impl<'a> Site<'a> {
         }
     }
 
+    /// The contraction of a region that has one, reduced or not.
+    ///
+    /// # Panics
+    /// When the region is of another structure.
+    pub fn contraction(&self) -> NodeId {
+        self.structure.anchor().expect("invariant: a contraction is its region's anchor")
+    }
+
     /// The error that the region has no structure.
     pub fn rejected(&self, rejection: &Rejection) -> CodegenError {
         match rejection.node {

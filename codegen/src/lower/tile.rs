@@ -7,6 +7,7 @@ use fornax_ir::op::OperandMap;
 use fornax_ir::{BinaryFn, DType, Dim, NodeId, Scalar};
 
 use super::emit::{Emitter, build_kernel};
+use super::epilogue::{self, Finished};
 use super::index::{Condition, Index, Mask};
 use super::pointwise::{modes, tail, within_extent};
 use super::product::{Adjacency, Group, Product};
@@ -68,6 +69,7 @@ pub(super) fn lower(
     sizes: Sizes,
 ) -> Result<LoweredRegion, CodegenError> {
     let tiling = Tiling::new(site, anchor, sizes);
+    tiling.product.check_tile([sizes.block_m, sizes.block_n])?;
     let blocks = tiling.blocks();
     let name = site.kernel_name("");
     let (kernel, mut launch) = build_kernel(site, &name, tiling.threads, |emitter, b| {
@@ -87,12 +89,14 @@ impl<'a> Tiling<'a> {
         Tiling { product, sizes, threads, tile }
     }
 
-    /// Blocks along the batch, the rows and the columns.
-    fn blocks(&self) -> [Dim; 3] {
+    /// Blocks along the batch, the rows, the columns, and what is apart in the batch.
+    fn blocks(&self) -> [Dim; 4] {
+        let [batch, apart] = self.product.batch_parts.clone();
         [
-            self.product.batch.extent.clone(),
+            batch,
             self.product.rows.blocks(self.sizes.block_m),
             self.product.columns.blocks(self.sizes.block_n),
+            apart,
         ]
     }
 
@@ -101,7 +105,9 @@ impl<'a> Tiling<'a> {
         let block = emitter.block(b);
         let block = emitter.iterate(&blocks.iter().product(), Some(block), None);
         let place = emitter.space.delinearize(&Index::var(block), &blocks);
-        let batch = emitter.space.delinearize(&place[0], &self.product.batch.sizes);
+        let parts = [place[0].clone(), place[3].clone()];
+        let batch = emitter.space.linearize(&parts, &self.product.batch_parts);
+        let batch = emitter.space.delinearize(&batch, &self.product.batch.sizes);
         let mut base = |place: &Index, block: u32| {
             let scaled = emitter.space.scale(place, &Dim::constant(block.into()));
             emitter.index(b, &scaled)
@@ -114,18 +120,17 @@ impl<'a> Tiling<'a> {
         emitter.set_tile(&self.tile);
         let row = emitter.iterate(&self.product.rows.extent, Some(row_base), Some(0));
         let column = emitter.iterate(&self.product.columns.extent, Some(column_base), Some(1));
-        let mut mask = tail(row, &self.product.rows.extent, self.sizes.block_m.into());
-        mask.extend(tail(column, &self.product.columns.extent, self.sizes.block_n.into()));
+        let masks = [
+            tail(row, &self.product.rows.extent, self.sizes.block_m.into()),
+            tail(column, &self.product.columns.extent, self.sizes.block_n.into()),
+        ];
         let axes = self.product.axes(
             &emitter.space,
             &batch,
             &[(&self.product.rows, Index::var(row)), (&self.product.columns, Index::var(column))],
         );
-        let out = self.product.form.out.iter().map(|expr| emitter.space.compose(expr, &axes, &[]));
-        let index: Vec<Index> = out.collect();
-        let result = b.cast(self.product.site.body.ty(self.product.node).dtype, sums);
-        emitter.bind_anchor(self.product.node, &index, result);
-        emitter.store_outputs(b, &index, &mask)
+        let tile = Finished { axes: &axes, masks, columns_dim: 1, sums };
+        epilogue::finish(emitter, b, &self.product, &tile)
     }
 
     fn sides(&self, b: &mut KernelBuilder, bases: [ValueId; 2]) -> [Side<'_>; 2] {

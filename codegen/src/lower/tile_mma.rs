@@ -6,16 +6,18 @@
 //! order is: elements are turned in registers. While a step is multiplied, the next one's elements are
 //! on their way from memory to registers; they are rounded as they are written to the other buffer.
 
-use fornax_ir::op::OperandMap;
+use fornax_ir::op::{AxisRole, OperandMap};
 use fornax_ir::{BinaryFn, DType, Dim, NodeId, Precision, Scalar, UnaryFn};
 
 use super::emit::{Array, Emitter, build_kernel};
+use super::epilogue::{self, Finished};
 use super::halves::{self, Halves};
 use super::index::{Condition, Index, Mask};
 use super::patch::Patch;
 use super::pipeline::Pipeline;
 use super::pointwise::{modes, tail, within_extent};
 use super::product::{Adjacency, Group, Product};
+use super::pull::union;
 use super::site::Site;
 use super::{CodegenError, LoweredRegion, Workspace, pipeline};
 use crate::kernel::{Factor, KernelBuilder, Layout, Memory, MmaTile, Ty, ValueId, WgmmaTile};
@@ -114,6 +116,7 @@ pub(super) fn lower(
     }
     let threads = tiling.threads();
     let blocks = tiling.blocks();
+    let sizes = tiling.sizes;
     let part = if sizes.splits > 1 { "_parts" } else { "" };
     let (kernel, mut launch) =
         build_kernel(site, &site.kernel_name(part), threads, |emitter, b| {
@@ -168,6 +171,9 @@ impl<'a> Tiling<'a> {
             Precision::Fp16 => (Factor::F16, false),
         };
         let mut sizes = sizes;
+        if product.reduced().is_some() {
+            sizes.splits = 1;
+        }
         if factor != Factor::Tf32 || !pipeline::has_operands(&product) {
             sizes.pipeline = None;
         }
@@ -196,8 +202,17 @@ impl<'a> Tiling<'a> {
         let patch = sizes
             .patch
             .filter(|_| sizes.pipeline.is_some() && !accurate)
+            .filter(|_| product.reduced().is_none_or(|of| of.role == AxisRole::Columns))
             .and_then(|width| Patch::of(&product, width, rows));
-        Ok(Tiling { product, sizes, factor, unit, accurate, split_factors, patch })
+        let tiling = Tiling { product, sizes, factor, unit, accurate, split_factors, patch };
+        let sides = if tiling.is_turned() { [columns, rows] } else { [rows, columns] };
+        tiling.product.check_tile(sides)?;
+        Ok(tiling)
+    }
+
+    /// Whether the tile's rows are columns of the product.
+    fn is_turned(&self) -> bool {
+        self.product.rows_fastest && self.sizes.pipeline.is_none()
     }
 
     pub fn threads(&self) -> u32 {
@@ -208,14 +223,14 @@ impl<'a> Tiling<'a> {
     /// The groups of the tile's rows and columns.
     pub fn groups(&self) -> [&Group; 2] {
         let product = &self.product;
-        match product.rows_fastest && self.sizes.pipeline.is_none() {
+        match self.is_turned() {
             true => [&product.columns, &product.rows],
             false => [&product.rows, &product.columns],
         }
     }
 
-    /// Blocks along the parts of sums, the batch, the tile's rows and columns.
-    pub fn blocks(&self) -> [Dim; 4] {
+    /// Blocks along the parts of sums, the batch, the tile's rows and columns, and what is apart in the batch.
+    pub fn blocks(&self) -> [Dim; 5] {
         let [rows, columns] = self.groups();
         let row_blocks = match &self.patch {
             Some(patch) => patch.row_blocks(rows).iter().product(),
@@ -223,9 +238,10 @@ impl<'a> Tiling<'a> {
         };
         [
             Dim::constant(self.sizes.splits.into()),
-            self.product.batch.extent.clone(),
+            self.product.batch_parts[0].clone(),
             row_blocks,
             columns.blocks(self.sizes.block_n),
+            self.product.batch_parts[1].clone(),
         ]
     }
 
@@ -281,10 +297,13 @@ impl<'a> Tiling<'a> {
         let [rows, columns] = self.groups();
         let row = emitter.iterate(&rows.extent, Some(bases[0]), Some(0));
         let column = emitter.iterate(&columns.extent, Some(bases[1]), Some(1));
-        let mut mask = tail(row, &rows.extent, self.sizes.block_m.into());
-        mask.extend(tail(column, &columns.extent, self.sizes.block_n.into()));
+        let masks = [
+            tail(row, &rows.extent, self.sizes.block_m.into()),
+            tail(column, &columns.extent, self.sizes.block_n.into()),
+        ];
         let (row, column) = (Index::var(row), Index::var(column));
         if self.sizes.splits > 1 {
+            let mask = union(&masks[0], &masks[1]);
             let at = [place[0].clone(), place[1].clone(), row, column];
             let offset = emitter.space.linearize(&at, &self.partial_sizes());
             let memory = emitter.array(b, Array::WorkspaceOut(0, DType::F32));
@@ -292,7 +311,7 @@ impl<'a> Tiling<'a> {
             return Ok(());
         }
         let axes = self.product.axes(&emitter.space, &batch, &[(rows, row), (columns, column)]);
-        self.finish(emitter, b, &axes, sums, &mask)
+        self.finish(emitter, b, &axes, sums, masks)
     }
 
     /// As [`Tiling::emit`], a block for each box of positions.
@@ -312,15 +331,14 @@ impl<'a> Tiling<'a> {
         emitter.set_tile(&self.unit.sums());
         let row = emitter.iterate(&Dim::constant(self.sizes.block_m.into()), None, Some(0));
         let column = emitter.iterate(&columns.extent, Some(column), Some(1));
-        let mut mask = tail(column, &columns.extent, self.sizes.block_n.into());
+        let mask = tail(column, &columns.extent, self.sizes.block_n.into());
         let at = patch.positions(&emitter.space, rows, &blocks, &Index::var(row));
-        mask.extend(at.1);
         let columns = [(columns, Index::var(column))];
         let mut axes = product.axes(&emitter.space, batch, &columns);
         for (axis, position) in at.0 {
             axes[axis] = position;
         }
-        self.finish(emitter, b, &axes, sums, &mask)
+        self.finish(emitter, b, &axes, sums, [at.1, mask])
     }
 
     /// The results at positions of the contraction's axes, from the sums.
@@ -330,14 +348,10 @@ impl<'a> Tiling<'a> {
         b: &mut KernelBuilder,
         axes: &[Index],
         sums: ValueId,
-        mask: &Mask,
+        masks: [Mask; 2],
     ) -> Result<(), CodegenError> {
-        let product = &self.product;
-        let out = product.form.out.iter().map(|expr| emitter.space.compose(expr, axes, &[]));
-        let index: Vec<Index> = out.collect();
-        let result = b.cast(product.site.body.ty(product.node).dtype, sums);
-        emitter.bind_anchor(product.node, &index, result);
-        emitter.store_outputs(b, &index, mask)
+        let columns_dim = u32::from(!self.is_turned());
+        epilogue::finish(emitter, b, &self.product, &Finished { axes, masks, columns_dim, sums })
     }
 
     /// The steps that a block adds up: first, and first beyond.
@@ -674,7 +688,7 @@ impl<'a> Tiling<'a> {
             let [rows, columns] = self.groups();
             let at = [(rows, place[1].clone()), (columns, place[2].clone())];
             let axes = self.product.axes(&emitter.space, &batch, &at);
-            self.finish(emitter, b, &axes, sums, &mask)?;
+            self.finish(emitter, b, &axes, sums, [mask, Mask::new()])?;
             Ok(total.ceil_div(&Dim::constant(width.into())))
         })
     }

@@ -7,6 +7,7 @@ mod legality;
 mod mma;
 mod pointwise;
 mod recurrent;
+mod reduced;
 mod rows;
 mod scan;
 mod tile;

@@ -8,7 +8,7 @@ use fornax_runtime::compare::Arithmetic;
 use crate::harness::{Body, Case, Fill};
 use crate::tile::geometry;
 
-const fn mma(sizes: [u32; 4], stages: u32, splits: u32) -> Schedule {
+pub const fn mma(sizes: [u32; 4], stages: u32, splits: u32) -> Schedule {
     let [block_m, block_n, warps_m, warps_n] = sizes;
     Schedule::Mma { block_m, block_n, warps_m, warps_n, stages, splits }
 }
@@ -21,7 +21,7 @@ const SCHEDULES: [Schedule; 5] = [
     mma([32, 128, 1, 4], 4, 1),
 ];
 
-const fn wgmma(sizes: [u32; 4], stages: u32, splits: u32) -> Schedule {
+pub const fn wgmma(sizes: [u32; 4], stages: u32, splits: u32) -> Schedule {
     let [block_m, block_n, groups_m, groups_n] = sizes;
     Schedule::Wgmma { block_m, block_n, groups_m, groups_n, stages, splits }
 }
@@ -33,7 +33,7 @@ const GROUP_SCHEDULES: [Schedule; 4] = [
     wgmma([128, 64, 1, 1], 4, 1),
 ];
 
-const fn pipeline(sizes: [u32; 4], stages: u32, splits: u32, packed: u32) -> Schedule {
+pub const fn pipeline(sizes: [u32; 4], stages: u32, splits: u32, packed: u32) -> Schedule {
     let [block_m, block_n, groups_m, groups_n] = sizes;
     Schedule::Pipeline { block_m, block_n, groups_m, groups_n, stages, splits, packed }
 }
@@ -55,7 +55,7 @@ const HALVES: [Schedule; 3] =
     [halves([64, 64, 1, 1], 4, 0), halves([128, 64, 2, 1], 6, 0), halves([64, 128, 1, 2], 5, 1)];
 
 #[track_caller]
-fn check_with(
+pub fn check_with(
     schedules: &[Schedule],
     precision: Precision,
     sizes: &[(&str, i64)],
@@ -400,7 +400,7 @@ fn pipelines_convolve() {
     });
 }
 
-const fn patch(sizes: [u32; 4], width: u32, stages: u32, packed: u32) -> Schedule {
+pub const fn patch(sizes: [u32; 4], width: u32, stages: u32, packed: u32) -> Schedule {
     let [block_m, block_n, groups_m, groups_n] = sizes;
     Schedule::Patch { block_m, block_n, groups_m, groups_n, width, stages, packed }
 }

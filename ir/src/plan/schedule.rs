@@ -177,7 +177,7 @@ schedules! {
         items: PowerOfTwo,
     }
     /// Tiles of the result in registers, operands through shared memory, fused multiply-adds.
-    Tile "tile" for ["contraction"] => {
+    Tile "tile" for ["contraction", "reduced"] => {
         /// Rows of the result per block.
         block_m: PowerOfTwo,
         /// Columns of the result per block.
@@ -192,7 +192,7 @@ schedules! {
     /// Tiles of the result in registers, operands through shared memory, tensor cores. The columns are
     /// the positions that are adjacent in the result. For sums in `f32`, with a precision other than
     /// `ieee`.
-    Mma "mma" for ["contraction"] => {
+    Mma "mma" for ["contraction", "reduced"] => {
         /// Rows of the result per block, at least 16 per warp.
         block_m: PowerOfTwo,
         /// Columns of the result per block, at least 8 per warp.
@@ -207,7 +207,7 @@ schedules! {
         splits: Positive,
     }
     /// As `mma`, multiplied asynchronously from shared memory by warpgroups of four warps. For `sm_90a`.
-    Wgmma "wgmma" for ["contraction"] => {
+    Wgmma "wgmma" for ["contraction", "reduced"] => {
         /// Rows of the result per block, at least 64 per warpgroup.
         block_m: PowerOfTwo,
         /// Columns of the result per block, 8 to 256 per warpgroup.
@@ -225,7 +225,7 @@ schedules! {
     /// the way to registers, the right one as whole factors, which a kernel before packs where it is not
     /// stored like that. The rows are the left operand's positions. For `f32` operands and the precisions
     /// `tf32` and `fp32`, others are multiplied as by `wgmma`.
-    Pipeline "pipeline" for ["contraction"] => {
+    Pipeline "pipeline" for ["contraction", "reduced"] => {
         /// Rows of the result per block, at least 64 per warpgroup.
         block_m: PowerOfTwo,
         /// Columns of the result per block, 8 to 256 per warpgroup.
@@ -243,7 +243,7 @@ schedules! {
     }
     /// As `pipeline`, for convolutions: what the taps of a block's positions read of some channels is copied
     /// once. Contractions whose windows are of another kind are multiplied as by `pipeline`.
-    Patch "patch" for ["contraction"] => {
+    Patch "patch" for ["contraction", "reduced"] => {
         /// Positions of the result per block, at least 64 per warpgroup.
         block_m: PowerOfTwo,
         /// Columns of the result per block, 8 to 256 per warpgroup.

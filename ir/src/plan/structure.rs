@@ -11,8 +11,11 @@ use fornax_bundle::{Dim, DimRange, Symbol};
 use crate::op::{OpClass, SourceKind};
 use crate::{Graph, NodeId, Shape, Type};
 
+mod reduced;
 mod rows;
+mod walk;
 
+pub use reduced::{Reduced, ResultFold, ResultOutput};
 pub use rows::{RowAnchor, RowOutput, Rows};
 
 /// What a region's body is.
@@ -32,6 +35,8 @@ pub enum Structure {
     Recurrent(NodeId),
     /// Reductions over the same positions of the same rows.
     Rows(Rows),
+    /// A contraction with reductions of its result.
+    Reduced(Reduced),
 }
 
 impl Structure {
@@ -45,13 +50,15 @@ impl Structure {
             Structure::Contraction(_) => "contraction",
             Structure::Recurrent(_) => "recurrent",
             Structure::Rows(_) => "rows",
+            Structure::Reduced(_) => "reduced",
         }
     }
 
-    /// The only anchor; none for a pointwise body or rows.
+    /// The anchor that the others stand behind; none for a pointwise body or rows.
     pub fn anchor(&self) -> Option<NodeId> {
         match self {
             Structure::Pointwise | Structure::Rows(_) => None,
+            Structure::Reduced(reduced) => Some(reduced.contraction),
             Structure::Reduce(anchor)
             | Structure::Scan(anchor)
             | Structure::Window(anchor)
@@ -122,6 +129,23 @@ pub enum RejectionReason {
     /// A value computed from one row is used for another one.
     #[error("its result is used at another position")]
     Position,
+    /// Reductions of a contraction's result along different axes of it.
+    #[error("it folds other axes of the contraction's result than the reduction before it")]
+    FoldedAxes,
+    /// A reduction along something else than axes of a contraction's result that are rows, or columns, of the
+    /// product alone.
+    #[error(
+        "it does not fold whole axes of the contraction's result that are its rows or its columns"
+    )]
+    FoldedRole,
+    /// More elements are folded than a tile of a contraction has along one side.
+    #[error("it folds {length} elements of the contraction's result, of which a tile holds {most}")]
+    FoldedLength {
+        /// Elements.
+        length: Box<Dim>,
+        /// What a tile holds.
+        most: i64,
+    },
     /// A result that has neither a value for each row nor one for each element.
     #[error("output `{0}` does not go along the rows of the region's reductions")]
     RowOutput(String),
@@ -181,13 +205,20 @@ pub fn structure(body: &Graph, dims: &BTreeMap<Symbol, DimRange>) -> Result<Stru
                 (Err(rejection), _) => Err(rejection),
             }
         }
-        _ => match anchors.iter().find(|id| !is_reduce(id)) {
-            None => Ok(Structure::Rows(rows::rows(body, dims, &anchors)?)),
-            Some(&other) => {
-                let class = body.node(other).op.class().name();
-                Err(Rejection::at(other, RejectionReason::Anchors(class)))
+        _ => {
+            let others: Vec<NodeId> = anchors.iter().copied().filter(|id| !is_reduce(id)).collect();
+            match others[..] {
+                [] => Ok(Structure::Rows(rows::rows(body, dims, &anchors)?)),
+                [other] if matches!(body.node(other).op.class(), OpClass::Contraction(_)) => {
+                    let folds = anchors.iter().copied().filter(is_reduce).collect();
+                    Ok(Structure::Reduced(reduced::reduced(body, dims, other, folds)?))
+                }
+                [other, ..] => {
+                    let class = body.node(other).op.class().name();
+                    Err(Rejection::at(other, RejectionReason::Anchors(class)))
+                }
             }
-        },
+        }
     }
 }
 

@@ -335,6 +335,8 @@ impl State<'_> {
         }
         match structure(&body, &self.graph.dims) {
             Ok(Structure::Rows(rows)) => is_worth_chaining(&rows, &self.graph.dims),
+            // Whether tiles that hold what is folded pay is a matter of costs: see `regions`.
+            Ok(Structure::Reduced(_)) => false,
             Ok(_) => !repeated && count <= MAX_INLINED_NODES,
             Err(_) => false,
         }

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use fornax_ir::PrecisionPolicy;
 use fornax_ir::op::OpClass;
-use fornax_ir::plan::{Joined, Phase, Plan, Region, Structure, ValueRef, join, structure};
+use fornax_ir::plan::{Plan, Region, ValueRef};
 
-use super::{Considered, Outcome, Priced, RegionCost, Steering};
+use super::growth::Growth;
+use super::{Considered, Outcome, Priced, RegionCost, Rule, Steering};
 use crate::PassError;
 use crate::egraph::{Alternative, Cost, Dag, Positions};
-use crate::schedule::{choose, is_worth_chaining, precision};
 
 /// Seeds in one candidate.
 const MAX_MEMBERS: usize = 5;
@@ -18,13 +18,8 @@ const MAX_MEMBERS: usize = 5;
 const CANDIDATES_PER_SEED: usize = 8;
 const MORE_CANDIDATES: usize = 64;
 
-/// Nodes and operands of one body; keeps kernels small enough to compile in milliseconds and within the
-/// registers.
-const MAX_NODES: usize = 96;
-const MAX_OPERANDS: usize = 48;
-
 /// A candidate's identity: its seeds, and the results it leaves in memory.
-type Key = (Vec<usize>, Vec<(usize, usize)>);
+pub(super) type Key = (Vec<usize>, Vec<(usize, usize)>);
 
 /// What could be one region.
 pub(super) struct Candidate {
@@ -53,7 +48,7 @@ pub(super) struct Candidates<'a> {
 /// Two seeds that were looked at.
 struct Pair {
     /// By which rule they would join.
-    rule: &'static str,
+    rule: Rule,
     /// The candidate, or what forbids it.
     found: Result<usize, String>,
 }
@@ -260,266 +255,8 @@ impl<'a> Candidates<'a> {
     }
 }
 
-/// What growing candidates needs.
-struct Growth<'a> {
-    plan: &'a Plan,
-    policy: PrecisionPolicy,
-    steering: &'a Steering,
-    model: &'a dyn RegionCost,
-    /// The run regions that read each one's results, without those in shared arrays.
-    users: BTreeMap<usize, BTreeSet<usize>>,
-    /// Run regions by the values they read.
-    readers: BTreeMap<ValueRef, BTreeSet<usize>>,
-    structures: BTreeMap<usize, Structure>,
-    /// The values of other run regions that each one reads, those in shared arrays included.
-    reads: BTreeMap<usize, BTreeSet<(usize, usize)>>,
-}
-
-impl<'a> Growth<'a> {
-    fn new(
-        plan: &'a Plan,
-        policy: PrecisionPolicy,
-        steering: &'a Steering,
-        model: &'a dyn RegionCost,
-    ) -> Growth<'a> {
-        let mut growth = Growth {
-            plan,
-            policy,
-            steering,
-            model,
-            users: BTreeMap::new(),
-            readers: BTreeMap::new(),
-            structures: BTreeMap::new(),
-            reads: BTreeMap::new(),
-        };
-        let seeds: Vec<usize> = growth.run_regions().collect();
-        for seed in seeds {
-            growth.reads.insert(seed, growth.read_by(seed));
-            let region = &plan.regions[seed];
-            if let Ok(structure) = region.structure() {
-                growth.structures.insert(seed, structure);
-            }
-            for operand in &region.operands {
-                growth.readers.entry(*operand).or_default().insert(seed);
-                if let ValueRef::Region { region: from, .. } = operand
-                    && plan.regions[*from].phase == Phase::Run
-                {
-                    growth.users.entry(*from).or_default().insert(seed);
-                }
-            }
-        }
-        growth
-    }
-
-    fn read_by(&self, seed: usize) -> BTreeSet<(usize, usize)> {
-        let plan = self.plan;
-        let mut read = BTreeSet::new();
-        for operand in &plan.regions[seed].operands {
-            match *operand {
-                ValueRef::Region { region, output } if plan.regions[region].phase == Phase::Run => {
-                    read.insert((region, output));
-                }
-                ValueRef::Shared(shared) => {
-                    for from in 0..seed {
-                        let parts = plan.regions[from].parts.iter();
-                        let of_array: Vec<usize> = parts
-                            .filter(|(_, part)| part.shared == shared)
-                            .map(|(&output, _)| output)
-                            .collect();
-                        if !of_array.is_empty() && plan.reads(seed, from) {
-                            read.extend(of_array.into_iter().map(|output| (from, output)));
-                        }
-                    }
-                }
-                _ => {}
-            }
-        }
-        read
-    }
-
-    fn run_regions(&self) -> impl Iterator<Item = usize> + use<'a> {
-        let plan = self.plan;
-        (0..plan.regions.len()).filter(|&number| plan.regions[number].phase == Phase::Run)
-    }
-
-    /// The seeds that compute the two nodes of each pin.
-    fn pinned(&self, steering: &Steering) -> Result<Vec<BTreeSet<usize>>, PassError> {
-        let computing = |name: &str| -> Result<BTreeSet<usize>, PassError> {
-            let computes = |&number: &usize| has(self.plan, &self.plan.regions[number], name);
-            let found: BTreeSet<usize> = self.run_regions().filter(computes).collect();
-            match found.is_empty() {
-                true => Err(PassError::Steering {
-                    node: name.to_owned(),
-                    reason:
-                        "no region of the run computes it: it is no node of the model, depends on \
-                             weights alone, or rewriting left nothing of it"
-                            .to_owned(),
-                }),
-                false => Ok(found),
-            }
-        };
-        let mut pins = Vec::new();
-        for (a, b) in &steering.pins {
-            let (of_a, of_b) = (computing(a)?, computing(b)?);
-            // Where one region computes parts of both, they are together.
-            if of_a.intersection(&of_b).next().is_none() {
-                let last = |of: &BTreeSet<usize>| of.iter().next_back().copied();
-                pins.push([last(&of_a), last(&of_b)].into_iter().flatten().collect());
-            }
-        }
-        Ok(pins)
-    }
-
-    /// The seeds that may join some others, each with the rule by which it would.
-    fn neighbours(&self, members: &[usize]) -> BTreeMap<usize, &'static str> {
-        let mut found = BTreeMap::new();
-        let is_pointwise =
-            |seed: usize| matches!(self.structures.get(&seed), Some(Structure::Pointwise));
-        for member in members {
-            for operand in &self.plan.regions[*member].operands {
-                let of_value = self.readers.get(operand).into_iter().flatten();
-                // Weights are read by everyone; that is no reason to compute together.
-                if !matches!(operand, ValueRef::Weight(_)) && of_value.clone().count() <= 8 {
-                    for &other in of_value {
-                        found.entry(other).or_insert("siblings");
-                    }
-                }
-            }
-        }
-        for member in members {
-            for operand in &self.plan.regions[*member].operands {
-                if let ValueRef::Region { region, .. } = *operand
-                    && self.plan.regions[region].phase == Phase::Run
-                {
-                    let rule = if is_pointwise(region) { "prologue" } else { "reduction-chain" };
-                    found.insert(region, rule);
-                }
-            }
-            for &user in self.users.get(member).into_iter().flatten() {
-                found.insert(user, if is_pointwise(user) { "epilogue" } else { "reduction-chain" });
-            }
-        }
-        found.retain(|other, _| !members.contains(other));
-        found
-    }
-
-    /// The results that members may leave: all that others need, or the last member's alone, where others
-    /// then compute the rest again.
-    fn exposures(&self, members: &[usize]) -> Vec<Vec<(usize, usize)>> {
-        let is_needed = |&(seed, output): &(usize, usize)| {
-            let value = ValueRef::Region { region: seed, output };
-            let read = self.readers.get(&value).into_iter().flatten();
-            let outside = read.clone().any(|reader| !members.contains(reader));
-            let is_result = self.plan.outputs.iter().any(|output| output.value == value);
-            outside || is_result || self.plan.regions[seed].parts.contains_key(&output)
-        };
-        let outputs = |seed: &usize| {
-            let seed = *seed;
-            (0..self.plan.regions[seed].body.outputs().len()).map(move |output| (seed, output))
-        };
-        let all: Vec<(usize, usize)> = members.iter().flat_map(outputs).filter(is_needed).collect();
-        let last: Vec<(usize, usize)> =
-            members.last().into_iter().flat_map(outputs).filter(is_needed).collect();
-        let is_part =
-            |(seed, output): &(usize, usize)| self.plan.regions[*seed].parts.contains_key(output);
-        match all == last || last.is_empty() || all.iter().any(is_part) {
-            true => vec![all],
-            false => vec![all, last],
-        }
-    }
-
-    /// The candidate of a key, or what forbids it.
-    fn compose(&self, key: &Key, joining: usize, rule: &'static str) -> Result<Candidate, String> {
-        self.may_join(key, joining, rule)?;
-        let (joined, structure) = self.legal(key)?;
-        if let Structure::Rows(rows) = &structure
-            && !is_worth_chaining(rows, &self.plan.dims)
-        {
-            return Err("the rows do not fit on the chip, so that nothing is read less".to_owned());
-        }
-        let precision = precision(&joined.body, self.policy);
-        let schedule = choose(&joined.body, precision, &self.plan.dims)
-            .map_err(|rejection| rejection.to_string())?;
-        let priced = Priced { body: &joined.body, precision, schedule: &schedule };
-        let cost = self.model.cost(&priced);
-        let (members, exposed) = key.clone();
-        Ok(Candidate { members, exposed, cost })
-    }
-
-    /// What `structure` does not know: what users forbid, arrays that are read while they are written, and
-    /// work that would be done once for each tile.
-    fn may_join(&self, (members, _): &Key, joining: usize, rule: &str) -> Result<(), String> {
-        let anchored = |seed: &usize| {
-            matches!(
-                self.structures.get(seed),
-                Some(
-                    Structure::Contraction(_)
-                        | Structure::Window(_)
-                        | Structure::Scan(_)
-                        | Structure::Recurrent(_)
-                )
-            )
-        };
-        let reads_joining =
-            |member: &usize| self.users.get(&joining).is_some_and(|users| users.contains(member));
-        let is_prologue = members.iter().any(|member| anchored(member) && reads_joining(member));
-        if rule == "prologue" && is_prologue {
-            return Err("it would be computed again for every tile that reads it".to_owned());
-        }
-        if rule == "siblings" && members.iter().any(anchored) {
-            return Err("neighbours of a scan, window or contraction share no positions".to_owned());
-        }
-        for &a in members {
-            for &b in members {
-                let names =
-                    |seed: usize, name: &str| has(self.plan, &self.plan.regions[seed], name);
-                if a == b {
-                    continue;
-                }
-                let reads = self.reads[&b].iter().any(|(seed, _)| *seed == a);
-                let directly = self.users.get(&a).is_some_and(|users| users.contains(&b));
-                if reads && !directly {
-                    return Err("the value lies in an array that both write and read".to_owned());
-                }
-                let forbidden =
-                    |(from, to): &&(String, String)| reads && names(a, from) && names(b, to);
-                if let Some((from, to)) = self.steering.forbids.iter().find(forbidden) {
-                    return Err(format!("--forbid {from}->{to}"));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The joined body of a key and what it is, or the fact that forbids it.
-    fn legal(&self, (members, exposed): &Key) -> Result<(Joined, Structure), String> {
-        if exposed.is_empty() {
-            return Err("nothing needs its results".to_owned());
-        }
-        let joined = join(self.plan, members, exposed).map_err(|error| error.to_string())?;
-        let nodes = joined.body.nodes().count();
-        if nodes > MAX_NODES || joined.operands.len() > MAX_OPERANDS {
-            let operands = joined.operands.len();
-            return Err(format!(
-                "{nodes} operators on {operands} values are too many for a kernel"
-            ));
-        }
-        let structure = structure(&joined.body, &self.plan.dims).map_err(|rejection| {
-            match rejection.node.filter(|&id| joined.body.contains(id)) {
-                Some(id) => {
-                    let node = joined.body.node(id);
-                    let at = self.plan.sources.names(&node.loc).join(", ");
-                    format!("{rejection} (at `{}` {at})", node.op)
-                }
-                None => rejection.to_string(),
-            }
-        })?;
-        Ok((joined, structure))
-    }
-}
-
 /// Whether a region computes a node of the imported model.
-fn has(plan: &Plan, region: &Region, name: &str) -> bool {
+pub(super) fn has(plan: &Plan, region: &Region, name: &str) -> bool {
     region.body.nodes().any(|id| {
         plan.sources.names(&region.body.node(id).loc).iter().any(|other| &**other == name)
     })
@@ -537,109 +274,4 @@ fn names_of(plan: &Plan, region: &Region) -> Vec<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use fornax_ir::text::parse_graph;
-
-    use super::*;
-    use crate::canonicalize;
-    use crate::egraph::Roofline;
-
-    /// All ways to part `rest` into groups, each found once.
-    fn partitions(rest: &[usize]) -> Vec<Vec<Vec<usize>>> {
-        let Some((&first, rest)) = rest.split_first() else { return vec![Vec::new()] };
-        let mut all = Vec::new();
-        for smaller in partitions(rest) {
-            for at in 0..smaller.len() {
-                let mut grown = smaller.clone();
-                grown[at].insert(0, first);
-                all.push(grown);
-            }
-            let mut alone = smaller;
-            alone.push(vec![first]);
-            all.push(alone);
-        }
-        all
-    }
-
-    /// Whether groups can run one after the other.
-    fn is_acyclic(candidates: &Candidates<'_>, groups: &[Vec<usize>]) -> bool {
-        let mut done: BTreeSet<usize> = BTreeSet::new();
-        let mut left: Vec<&Vec<usize>> = groups.iter().collect();
-        while !left.is_empty() {
-            let before = left.len();
-            left.retain(|group| {
-                let ready = candidates.read_by(group).iter().all(|(seed, _)| done.contains(seed));
-                if ready {
-                    done.extend(group.iter());
-                }
-                !ready
-            });
-            if left.len() == before {
-                return false;
-            }
-        }
-        true
-    }
-
-    /// A random graph of pointwise ops and row reductions, some of whose values are results.
-    fn random(state: &mut u64) -> String {
-        let mut below = |count: usize| {
-            *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            ((*state >> 33) % count as u64) as usize
-        };
-        let full = "f32[512,640]";
-        let mut nodes = String::new();
-        let mut values = vec!["%x".to_owned(), "%y".to_owned()];
-        for number in 0..7 {
-            let (a, b) = (values[below(values.len())].clone(), values[below(values.len())].clone());
-            let text = match below(4) {
-                0 => format!("  %{number} = add {a}, {b} : {full}\n"),
-                1 => format!("  %{number} = tanh {a} : {full}\n"),
-                2 => format!("  %{number} = exp {a} : {full}\n"),
-                _ => format!(
-                    "  %r{number} = reduce_max {a} {{axes = [1], keepdims = true}} : f32[512,1]\n  \
-                     %b{number} = broadcast %r{number} {{shape = [512,640]}} : {full}\n  \
-                     %{number} = sub {b}, %b{number} : {full}\n"
-                ),
-            };
-            nodes += &text;
-            values.push(format!("%{number}"));
-        }
-        format!(
-            "graph @g(%x: {full}, %y: {full}) -> (p: {full}, q: {full}, r: {full}) {{\n{nodes}  return %6, %4, %2\n}}"
-        )
-    }
-
-    #[test]
-    fn the_choice_is_optimal_on_small_graphs() {
-        let model = Roofline::default();
-        let (policy, steering) = (PrecisionPolicy::default(), Steering::default());
-        let mut state = 5;
-        let mut better = 0;
-        for _ in 0..40 {
-            let graph = canonicalize(parse_graph(&random(&mut state)).unwrap()).unwrap();
-            let plan = crate::fuse::group(&graph, policy, &BTreeSet::new()).unwrap();
-            let growth = Growth::new(&plan, policy, &steering, &model);
-            let candidates = Candidates::grow(&plan, policy, &steering, &model).unwrap();
-            let choice = candidates.extract();
-            assert!(choice.cost <= candidates.seed_cost() + 1e-6);
-            better += usize::from(choice.cost < candidates.seed_cost() - 1e-6);
-            let seeds: Vec<usize> = candidates.seeds.keys().copied().collect();
-            let price = |group: &Vec<usize>| {
-                let exposed = growth.exposures(group).swap_remove(0);
-                let is_it = |candidate: &&Candidate| {
-                    candidate.members == *group
-                        && (group.len() == 1 || candidate.exposed == exposed)
-                };
-                candidates.all.iter().find(is_it).map(|candidate| candidate.cost)
-            };
-            let costs = partitions(&seeds).into_iter().filter_map(|groups| {
-                let cost: Option<Cost> = groups.iter().map(price).sum();
-                cost.filter(|_| is_acyclic(&candidates, &groups))
-            });
-            let least = costs.fold(Cost::INFINITY, f64::min);
-            assert!(choice.cost <= least + 1e-6, "{} instead of {least}\n{graph}", choice.cost);
-        }
-        assert!(better >= 10, "only {better} of 40 became cheaper than the greedy grouping");
-    }
-}
+mod tests;

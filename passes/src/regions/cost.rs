@@ -1,11 +1,11 @@
 //! What a region costs, before anything is measured.
 
 use fornax_ir::op::{AxisRole, OpClass, OpCtx};
-use fornax_ir::plan::{Schedule, read_box};
+use fornax_ir::plan::{Schedule, Structure, read_box, structure};
 use fornax_ir::{Dim, Graph, Precision};
 
 use crate::egraph::{Cost, Roofline};
-use crate::schedule::{functions_of, typical};
+use crate::schedule::{functions_of, slowdown, typical};
 
 /// What is priced: a body with the schedule it would be lowered by.
 #[derive(Debug, Clone, Copy)]
@@ -86,7 +86,19 @@ impl RegionCost for Roofline {
         let time = (bytes / (self.bytes * share))
             .max(products / (self.products * rate(region.precision)))
             .max(functions / self.functions);
-        launches(region.schedule) * self.launch + time
+        launches(region.schedule) * self.launch + time + self.held(region)
+    }
+}
+
+impl Roofline {
+    /// What a contraction takes longer where a side of its tiles holds what is folded behind it.
+    fn held(&self, region: &Priced<'_>) -> Cost {
+        match structure(region.body, &region.body.dims) {
+            Ok(of @ Structure::Reduced(_)) => {
+                slowdown(region.body, &of, region.precision, &region.body.dims)
+            }
+            _ => 0.0,
+        }
     }
 }
 

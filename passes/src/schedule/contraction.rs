@@ -4,16 +4,14 @@
 //! busiest of tensor cores, shared memory and instruction issue, or the latency of memory where too
 //! little runs at once.
 
-use std::collections::BTreeMap;
-
 use fornax_ir::op::{AxisRole, ContractionForm, OperandMap};
 use fornax_ir::plan::Schedule;
-use fornax_ir::{DType, Dim, DimRange, IndexExpr, Precision, Symbol};
+use fornax_ir::{DType, Dim, IndexExpr, Precision};
 
 use super::dots::Dots;
 use super::halves::Halves;
 use super::pipeline::{Patches, Stream};
-use super::{BLOCKS_TO_FILL, Machine, typical};
+use super::{BLOCKS_TO_FILL, Contracted, typical};
 
 /// Products and sums below which a launch takes longer than fused multiply-adds do.
 const SMALL_WORK: i64 = 1 << 22;
@@ -81,7 +79,7 @@ const fn groups(m: u32, n: u32, units: [u32; 2]) -> Tile {
 }
 
 #[rustfmt::skip]
-const TILES: [Tile; 26] = [
+const TILES: [Tile; 28] = [
     groups(128, 256, [2, 1]),
     groups(128, 128, [2, 1]),
     groups(256, 128, [2, 1]),
@@ -104,6 +102,8 @@ const TILES: [Tile; 26] = [
     warps( 64,  64, [2, 2]),
     warps( 32, 256, [1, 8]),
     warps( 32, 128, [1, 4]),
+    warps(256,  64, [8, 1]),
+    warps(256,  32, [8, 1]),
     warps(128,  32, [4, 1]),
     warps( 32,  64, [1, 4]),
     warps( 16, 256, [1, 8]),
@@ -145,39 +145,92 @@ struct Work {
     epilogue: f64,
     /// Whether the machine has `wgmma`.
     wgmma: bool,
+    /// Whether a tile holds all positions along its rows, and along its columns.
+    held: [bool; 2],
 }
 
-/// A schedule for a contraction; `dtypes`: of its operands; `epilogue`: instructions for each result after
-/// it; `machine`: what else than `mma` there is.
-pub(super) fn choose(
-    form: &ContractionForm,
-    dtypes: [DType; 2],
-    precision: Precision,
-    dims: &BTreeMap<Symbol, DimRange>,
-    (epilogue, machine): (f64, Machine),
-) -> Schedule {
-    let size = |role| -> i64 {
-        let sizes = form.axes.iter().filter(|(_, of)| *of == role).map(|(size, _)| size);
-        typical(&sizes.product::<Dim>(), dims).max(1)
-    };
-    let (batch, rows, columns) =
-        (size(AxisRole::Batch), size(AxisRole::Rows), size(AxisRole::Columns));
-    let inner = size(AxisRole::Inner);
-    let work = batch.saturating_mul(rows).saturating_mul(columns).saturating_mul(inner);
-    let (folded, fold) = Dots::of(form, dims).best();
-    if precision == Precision::Ieee || work < SMALL_WORK {
-        let (tiled, tile) = tile([batch, rows, columns], inner);
-        return if folded < tiled { fold } else { tile };
+/// A contraction's typical sizes.
+struct Sizes {
+    /// With rows or columns that tiles do not run along.
+    batch: i64,
+    rows: i64,
+    columns: i64,
+    inner: i64,
+    /// Whether tiles hold all rows, and all columns.
+    held: [bool; 2],
+}
+
+impl Sizes {
+    fn of(contracted: &Contracted<'_>) -> Sizes {
+        let Contracted { form, dims, reduced, .. } = contracted;
+        let is_apart = |axis: usize| {
+            reduced.is_some_and(|of| form.axes[axis].1 == of.role && !of.axes.contains(&axis))
+        };
+        let size = |holds: &dyn Fn(usize) -> bool| -> i64 {
+            let axes = (0..form.axes.len()).filter(|&axis| holds(axis));
+            typical(&axes.map(|axis| &form.axes[axis].0).product::<Dim>(), dims).max(1)
+        };
+        let of = |role| size(&|axis| form.axes[axis].1 == role && !is_apart(axis));
+        let holds = |role| reduced.is_some_and(|of| of.role == role);
+        Sizes {
+            batch: of(AxisRole::Batch).saturating_mul(size(&is_apart)),
+            rows: of(AxisRole::Rows),
+            columns: of(AxisRole::Columns),
+            inner: of(AxisRole::Inner),
+            held: [holds(AxisRole::Rows), holds(AxisRole::Columns)],
+        }
     }
-    if rows.min(columns) < SKINNY {
-        return skinny(
-            form,
-            batch.saturating_mul(rows).saturating_mul(columns),
-            inner,
-            [batch, rows, columns],
-        );
+
+    fn results(&self) -> i64 {
+        self.batch.saturating_mul(self.rows).saturating_mul(self.columns)
     }
-    let rows_fastest = fastest_role(form) == Some(AxisRole::Rows);
+}
+
+/// Whether tiles would multiply mostly zeros.
+pub(super) fn is_skinny(contracted: &Contracted<'_>) -> bool {
+    let sizes = Sizes::of(contracted);
+    sizes.rows.min(sizes.columns) < SKINNY
+}
+
+/// A schedule for a contraction.
+pub(super) fn choose(contracted: &Contracted<'_>) -> Schedule {
+    let sizes = Sizes::of(contracted);
+    let Sizes { batch, rows, columns, inner, held } = sizes;
+    if let Some((_, schedule)) = modelled(contracted) {
+        return schedule;
+    }
+    if contracted.reduced.is_some() {
+        return holding_tile([rows, columns], held);
+    }
+    if !is_small(contracted, &sizes) {
+        return skinny(&contracted.form, sizes.results(), inner, [batch, rows, columns]);
+    }
+    let (folded, fold) = Dots::of(&contracted.form, contracted.dims).best();
+    let (tiled, tile) = tile([batch, rows, columns], inner);
+    if folded < tiled { fold } else { tile }
+}
+
+/// Cycles that the best schedule takes on tensor cores; 0 where it has none.
+pub(super) fn cycles(contracted: &Contracted<'_>) -> f64 {
+    modelled(contracted).map_or(0.0, |(time, _)| time)
+}
+
+/// Whether fused multiply-adds are enough, or all there are.
+fn is_small(contracted: &Contracted<'_>, sizes: &Sizes) -> bool {
+    let work = sizes.results().saturating_mul(sizes.inner);
+    contracted.precision == Precision::Ieee || work < SMALL_WORK
+}
+
+/// The best schedule on tensor cores and the cycles that it takes.
+fn modelled(contracted: &Contracted<'_>) -> Option<(f64, Schedule)> {
+    let &Contracted { ref form, dtypes, precision, dims, epilogue, machine, reduced } = contracted;
+    let sizes = Sizes::of(contracted);
+    let Sizes { batch, rows, columns, inner, held } = sizes;
+    if is_small(contracted, &sizes) || (rows.min(columns) < SKINNY && reduced.is_none()) {
+        return None;
+    }
+    let rows_fastest = fastest_role(form) == Some(AxisRole::Rows)
+        || reduced.is_some_and(|of| of.role == AxisRole::Columns);
     let order = |pair: [f64; 2]| if rows_fastest { [pair[1], pair[0]] } else { pair };
     let fetch = [&form.lhs, &form.rhs].map(|map| if is_window(form, map) { 10.0 } else { 1.5 });
     // The taps of phases are some steps apart, and where `pack` has been, all of them are there.
@@ -199,12 +252,14 @@ pub(super) fn choose(
         narrow,
         epilogue,
         wgmma: machine.wgmma,
+        held: if rows_fastest { [held[1], held[0]] } else { held },
     }
     .best();
-    let few = rows.min(columns) <= FEW && dtypes == [DType::F32; 2];
-    let (least, schedule) = if few && folded < least { (folded, fold) } else { (least, schedule) };
+    let few = rows.min(columns) <= FEW && dtypes == [DType::F32; 2] && reduced.is_none();
+    let folded = few.then(|| Dots::of(form, dims).best()).filter(|(time, _)| *time < least);
+    let (least, schedule) = folded.unwrap_or((least, schedule));
     // Where there is enough to do this model is as much too hopeful, beside the others.
-    let fills = batch.saturating_mul(rows).saturating_mul(columns) >= FILLING;
+    let fills = sizes.results() >= FILLING;
     let mut best = (if fills { least * HOPEFUL } else { least }, schedule);
     let mut offer = |other: (f64, Schedule)| {
         if other.0 < best.0 {
@@ -215,23 +270,35 @@ pub(super) fn choose(
     match machine.pipeline {
         Some(packed) if !narrow && dtypes == [DType::F32; 2] => {
             let packed = packed && passes == 1.0;
-            let patches = if passes == 1.0 { Patches::of(form, dims) } else { None };
-            let streamed =
-                Stream { batch, rows, columns, inner, singles, passes, packed, epilogue, patches };
+            let patches = if passes == 1.0 && !held[0] { Patches::of(form, dims) } else { None };
+            let streamed = Stream {
+                batch,
+                rows,
+                columns,
+                inner,
+                singles,
+                passes,
+                packed,
+                epilogue,
+                patches,
+                held,
+            };
             streamed.best().into_iter().for_each(&mut offer);
         }
         _ => {}
     }
     match machine.halves {
         // Each tap would be split by itself.
-        Some(prepared) if passes > 1.0 && !singles && !is_window(form, &form.rhs) => {
+        Some(prepared)
+            if passes > 1.0 && !singles && !is_window(form, &form.rhs) && reduced.is_none() =>
+        {
             let split = if prepared { rows } else { rows + columns };
             let (rows, columns) = (tile_rows, tile_columns);
             offer(Halves { batch, rows, columns, inner, split, prepared, epilogue }.best());
         }
         _ => {}
     }
-    best.1
+    Some(best)
 }
 
 impl Work {
@@ -245,12 +312,18 @@ impl Work {
                 }
             }
         }
-        best.expect("invariant: the smallest tile without parts always fits")
+        best.expect("invariant: the smallest tiles without parts always fit")
     }
 
     /// Cycles that a schedule takes; none where it does not fit or has parts without work.
     fn time(&self, tile: &Tile, splits: u32) -> Option<f64> {
         let [m, n] = tile.size.map(i64::from);
+        if (self.held[0] && self.rows > m) || (self.held[1] && self.columns > n) {
+            return None;
+        }
+        if self.held.contains(&true) && splits > 1 {
+            return None;
+        }
         let threads = tile.threads();
         let step = STEP_BYTES / if self.narrow { 2 } else { 4 };
         let steps = div_ceil(self.inner, step);
@@ -409,6 +482,23 @@ fn tile([batch, rows, columns]: [i64; 3], inner: i64) -> (f64, Schedule) {
     (time, Schedule::Tile { block_m, block_n, block_k: BLOCK_K, thread_m, thread_n })
 }
 
+/// A tile that holds all positions along one of its sides.
+fn holding_tile(sizes: [i64; 2], held: [bool; 2]) -> Schedule {
+    let block = |side: usize| match held[side] {
+        true => sizes[side].unsigned_abs().next_power_of_two().max(32) as u32,
+        false => 32,
+    };
+    let (block_m, block_n) = (block(0), block(1));
+    let thread = |block: u32| if block > 128 { 8 } else { 4 };
+    Schedule::Tile {
+        block_m,
+        block_n,
+        block_k: 16,
+        thread_m: thread(block_m),
+        thread_n: thread(block_n),
+    }
+}
+
 pub(super) fn div_ceil(size: i64, by: i64) -> i64 {
     size.unsigned_abs().div_ceil(by.unsigned_abs()) as i64
 }
@@ -429,6 +519,7 @@ mod tests {
             narrow: false,
             epilogue: 0.0,
             wgmma: false,
+            held: [false; 2],
         }
     }
 

@@ -84,6 +84,8 @@ pub(super) struct Stream {
     pub epilogue: f64,
     /// The convolution, where it can be cut into patches.
     pub patches: Option<Patches>,
+    /// Whether a tile holds all rows, and all columns.
+    pub held: [bool; 2],
 }
 
 impl Stream {
@@ -164,6 +166,12 @@ impl Stream {
     /// Cycles that a schedule takes; none where it does not fit.
     fn time(&self, candidate: &Candidate) -> Option<f64> {
         let [m, n, groups_m, groups_n] = candidate.tile.map(i64::from);
+        if (self.held[0] && self.rows > m) || (self.held[1] && self.columns > n) {
+            return None;
+        }
+        if self.held.contains(&true) && candidate.splits > 1 {
+            return None;
+        }
         let (stages, splits) = (i64::from(candidate.stages), i64::from(candidate.splits));
         let threads = groups_m * groups_n * 128;
         let accurate = self.passes > 1.0;
@@ -345,6 +353,7 @@ mod tests {
             packed: true,
             epilogue: 0.0,
             patches: None,
+            held: [false; 2],
         }
     }
 

@@ -6,15 +6,16 @@
 //! computed for a row and a position; it may use results of reductions of that row only. This holds when
 //! the index maps between say so, whatever reshapes, transposes and broadcasts lie on the way.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use fornax_bundle::{Dim, DimRange, Symbol};
 
+use super::walk::{Walk, without_units};
 use super::{Rejection, RejectionReason};
-use crate::op::{MovementForm, OpClass, OpCtx, ReduceForm};
+use crate::op::{OpClass, OpCtx, ReduceForm};
 use crate::plan::adjacent::{is_adjacent, mapped_offset};
 use crate::plan::index::{Index, IndexSpace};
-use crate::{Graph, Guard, IndexExpr, NodeId, Shape, delinearize, linearize};
+use crate::{Graph, IndexExpr, NodeId, delinearize, linearize};
 
 /// Reductions over the same rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,7 +124,7 @@ impl RowAnchor {
     }
 }
 
-fn reduce_form(body: &Graph, node: NodeId) -> ReduceForm {
+pub(super) fn reduce_form(body: &Graph, node: NodeId) -> ReduceForm {
     let OpClass::Reduce(form) = body.node(node).op.class() else {
         unreachable!("invariant: the anchors of rows are reductions");
     };
@@ -158,7 +159,7 @@ pub(super) fn rows(
     let mut space = IndexSpace::new(dims);
     let row = Index::var(space.add_var(&count));
     let position = Index::var(space.add_var(&length));
-    let mut walk = Walk { body, space, expected: BTreeMap::new(), done: BTreeSet::new() };
+    let mut walk = Walk::new(body, space);
     for anchor in &anchors {
         let at = anchor.index(&walk.space, &row);
         walk.expected.insert(anchor.node, at);
@@ -263,133 +264,4 @@ fn permuted(walk: &mut Walk<'_>, anchor: &RowAnchor, output: NodeId) -> Option<V
         *slot = Some(IndexExpr::axis(anchor.outer.len() + number));
     }
     inner.next().is_none().then(|| index.into_iter().flatten().collect())
-}
-
-/// An index with 0 along axes of size 1.
-fn without_units(index: &[Index], shape: &Shape) -> Vec<Index> {
-    let pairs = index.iter().zip(shape.iter());
-    pairs.map(|(at, size)| if size.is(1) { Index::default() } else { at.clone() }).collect()
-}
-
-/// Goes from a node at an index to the reductions it is computed from.
-struct Walk<'g> {
-    body: &'g Graph,
-    space: IndexSpace<'g>,
-    /// The index at which each reduction may be used.
-    expected: BTreeMap<NodeId, Vec<Index>>,
-    done: BTreeSet<(NodeId, Vec<Index>)>,
-}
-
-impl Walk<'_> {
-    fn composed(&self, exprs: &[IndexExpr], axes: &[Index]) -> Vec<Index> {
-        exprs.iter().map(|expr| self.space.compose(expr, axes, &[])).collect()
-    }
-
-    /// Requires that all reductions that a node at an index needs are used where they are expected.
-    fn reach(&mut self, node: NodeId, index: &[Index]) -> Result<(), Rejection> {
-        let index = without_units(index, &self.body.ty(node).shape);
-        if let Some(expected) = self.expected.get(&node) {
-            let expected = without_units(expected, &self.body.ty(node).shape);
-            return match expected == index {
-                true => Ok(()),
-                false => Err(Rejection::at(node, RejectionReason::Position)),
-            };
-        }
-        if !self.done.insert((node, index.clone())) {
-            return Ok(());
-        }
-        for (operand, at) in self.operands_at(node, &index) {
-            self.reach(operand, &at)?;
-        }
-        Ok(())
-    }
-
-    /// The index at which a node at an index uses an anchor, the first one found.
-    fn reached(&mut self, node: NodeId, index: &[Index], anchor: NodeId) -> Option<Vec<Index>> {
-        let index = without_units(index, &self.body.ty(node).shape);
-        if node == anchor {
-            return Some(index);
-        }
-        if self.expected.contains_key(&node) {
-            return None;
-        }
-        let operands = self.operands_at(node, &index);
-        operands.into_iter().find_map(|(operand, at)| self.reached(operand, &at, anchor))
-    }
-
-    /// The operands that a node at an index is computed from, each at its index.
-    fn operands_at(&mut self, node: NodeId, index: &[Index]) -> Vec<(NodeId, Vec<Index>)> {
-        let operands = self.body.operands(node);
-        match self.body.node(node).op.class() {
-            OpClass::Movement(form) => {
-                let types = self.body.operand_types(node);
-                let attrs = &self.body.node(node).attrs;
-                let form = form(&OpCtx { attrs, operands: &types });
-                self.moved(&form, &operands, index)
-            }
-            _ => operands.into_iter().map(|operand| (operand, index.to_vec())).collect(),
-        }
-    }
-
-    fn moved(
-        &mut self,
-        form: &MovementForm,
-        operands: &[NodeId],
-        index: &[Index],
-    ) -> Vec<(NodeId, Vec<Index>)> {
-        let mut read = Vec::new();
-        let mut loaded = Vec::new();
-        for case in &form.cases {
-            let mut possible = true;
-            for guard in &case.guards {
-                let (Guard::Within { value, .. } | Guard::Divisible { value, .. }) = guard;
-                self.load(value, operands, index, &mut loaded, &mut read);
-                let value = self.space.compose(value, index, &loaded);
-                possible &= !self.space.never(guard, &value);
-            }
-            if !possible {
-                continue;
-            }
-            for expr in &case.index {
-                self.load(expr, operands, index, &mut loaded, &mut read);
-            }
-            let at = case.index.iter().map(|expr| self.space.compose(expr, index, &loaded));
-            read.push((operands[case.operand], at.collect()));
-        }
-        read
-    }
-
-    /// Gives each element that an expression refers to a variable, and notes where it is read.
-    fn load(
-        &mut self,
-        expr: &IndexExpr,
-        operands: &[NodeId],
-        axes: &[Index],
-        loaded: &mut Vec<(IndexExpr, Index)>,
-        read: &mut Vec<(NodeId, Vec<Index>)>,
-    ) {
-        match expr {
-            IndexExpr::Axis(_) | IndexExpr::Size(_) => {}
-            IndexExpr::Mul(x, _) | IndexExpr::FloorDiv(x, _) | IndexExpr::Mod(x, _) => {
-                self.load(x, operands, axes, loaded, read);
-            }
-            IndexExpr::Add(x, y) | IndexExpr::Min(x, y) | IndexExpr::Max(x, y) => {
-                self.load(x, operands, axes, loaded, read);
-                self.load(y, operands, axes, loaded, read);
-            }
-            IndexExpr::Element { operand, index } => {
-                if loaded.iter().any(|(element, _)| element == expr) {
-                    return;
-                }
-                for inner in index {
-                    self.load(inner, operands, axes, loaded, read);
-                }
-                let at: Vec<Index> =
-                    index.iter().map(|expr| self.space.compose(expr, axes, loaded)).collect();
-                let var = Index::var(self.space.add_dependent(&at));
-                read.push((operands[*operand], at));
-                loaded.push((expr.clone(), var));
-            }
-        }
-    }
 }
