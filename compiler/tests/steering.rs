@@ -151,6 +151,29 @@ fn concatenations_are_written_in_place() {
     assert!(text.contains("scratch 0 bytes"), "{text}");
 }
 
+/// A convolution and the softmax over its channels, of sizes that no tile divides.
+const CHANNELS: &str = r#"graph @channels(%x: f32[2,40,19,23], %w: f32[24,40,3,3]) -> (y: f32[2,24,19,23]) {
+  %0 = conv %x, %w {strides = [1, 1], pads_begin = [1, 1], pads_end = [1, 1], dilations = [1, 1], groups = 1} : f32[2,24,19,23] @"conv"
+  %1 = softmax %0 {axis = 1} : f32[2,24,19,23] @"normal"
+  %2 = tanh %1 : f32[2,24,19,23] @"act"
+  return %2
+}
+"#;
+
+#[test]
+fn results_of_convolutions_are_reduced_where_they_are() {
+    let model = Model::new(CHANNELS);
+    let bundle = model.compile("channels.fnx", &["--precision", "tf32"]);
+    assert_eq!(run_regions(&bundle), 1, "{}", succeeds(&["inspect", &bundle]));
+    agrees(&bundle);
+    let text = succeeds(&["explain", &bundle, "--why-not", "conv", "normal"]);
+    assert!(text.contains("computed together"), "{text}");
+    let apart = model.compile("apart.fnx", &["--precision", "tf32", "--forbid", "conv->normal"]);
+    assert_eq!(run_regions(&apart), 2, "{}", succeeds(&["inspect", &apart]));
+    let text = succeeds(&["explain", &apart, "--why-not", "conv", "normal"]);
+    assert!(text.contains("--forbid conv->normal"), "{text}");
+}
+
 #[test]
 fn the_report_holds_all_of_it() {
     let model = Model::new(SEVERAL);
