@@ -163,7 +163,8 @@ const CHANNELS: &str = r#"graph @channels(%x: f32[2,40,19,23], %w: f32[24,40,3,3
 #[test]
 fn results_of_convolutions_are_reduced_where_they_are() {
     let model = Model::new(CHANNELS);
-    let bundle = model.compile("channels.fnx", &["--precision", "tf32"]);
+    let pinned = ["--precision", "tf32", "--pin", "conv+normal"];
+    let bundle = model.compile("channels.fnx", &pinned);
     assert_eq!(run_regions(&bundle), 1, "{}", succeeds(&["inspect", &bundle]));
     agrees(&bundle);
     let text = succeeds(&["explain", &bundle, "--why-not", "conv", "normal"]);

@@ -86,19 +86,16 @@ impl RegionCost for Roofline {
         let time = (bytes / (self.bytes * share))
             .max(products / (self.products * rate(region.precision)))
             .max(functions / self.functions);
-        launches(region.schedule) * self.launch + time + self.held(region)
+        launches(region.schedule) * self.launch + time + held(region)
     }
 }
 
-impl Roofline {
-    /// What a contraction takes longer where a side of its tiles holds what is folded behind it.
-    fn held(&self, region: &Priced<'_>) -> Cost {
-        match structure(region.body, &region.body.dims) {
-            Ok(of @ Structure::Reduced(_)) => {
-                slowdown(region.body, &of, region.precision, &region.body.dims)
-            }
-            _ => 0.0,
-        }
+/// What a contraction takes longer where a side of its tiles holds what is folded behind it.
+fn held(region: &Priced<'_>) -> Cost {
+    let (body, dims) = (region.body, &region.body.dims);
+    match structure(body, dims) {
+        Ok(of @ Structure::Reduced(_)) => slowdown(body, &of, region.precision, dims),
+        _ => 0.0,
     }
 }
 
