@@ -169,3 +169,23 @@ fn record(memory: &mut MemoryPlan, key: Key, offset: Dim) {
         Key::Workspace(region, number) => memory.workspaces.insert((region, number), offset),
     };
 }
+
+#[cfg(test)]
+mod tests {
+    use fornax_ir::{DType, Graph, LocSet, PrecisionPolicy, attrs};
+
+    use super::*;
+
+    #[test]
+    fn prepared_workspaces_lie_beside_prepared_values() {
+        let ty = |size: i64| Type::new(DType::F32, vec![Dim::constant(size)]);
+        let mut graph = Graph::new("f");
+        let x = graph.input("x", ty(64)).unwrap();
+        let y = graph.add("relu", attrs! {}, &[x], LocSet::none()).unwrap();
+        graph.output("y", y);
+        let regions = crate::fuse(&graph, PrecisionPolicy::Ieee).unwrap();
+        let memory = plan(&regions, &[vec![(ty(1024), true), (ty(256), false), (ty(512), true)]]);
+        assert_eq!(memory.prepared_bytes.as_const(), Some(4 * (1024 + 512)));
+        assert_eq!(memory.scratch_bytes.as_const(), Some(4 * 256));
+    }
+}

@@ -1,4 +1,4 @@
-//! Products of `f32` factors as accurate as `f32` from tensor cores that multiply `f16`.
+//! Products of `f32` factors, as accurate as `f32` or rounded to 11 bits, from tensor cores that multiply `f16`.
 //!
 //! A kernel for each operand writes its elements as sums of two halves: `x = (high + low / 2^11) / scale`, where
 //! `high` and `low` are `f16` and 128 inner elements of a position of the result share the scale, a power of
@@ -11,10 +11,16 @@
 //! An element is kept to a relative error of 2^-23, or of 2^-50 of the largest of its 128 where that is more.
 //! Where this loses more than 2^-16 of any element, where there are infinities or NaN, or magnitudes of more than
 //! 2^78, the scale is NaN; so are the sums then. Tiles with sums that are not finite are marked, and computed
-//! again by a last kernel from three products of TF32 (see [`super::tile_mma`]), whose blocks end at once where
-//! there is no mark.
+//! again by a last kernel with fused multiply-adds (see [`super::tile`]), whose blocks end at once where there is no
+//! mark: three products of TF32 would lose subnormal numbers, and the last bit of factors where a row has one huge
+//! element.
 //!
-//! Halves lie in chunks of 64 positions by 64 inner elements, as tiles have them in shared memory. A unit of a
+//! Rounded products (the precision `tf32`) are `high * high` alone. `f16` has TF32's 11 bits; a scale for each
+//! position of the result, which a kernel in front finds, leaves the sums to tensor cores as far as they go. An element
+//! is kept to a relative error of 2^-11, or of 2^-39 of the largest of its position where that is more; tiles are
+//! computed again as above.
+//!
+//! Halves lie in chunks of 64 positions by 64 inner elements, as tiles have them in shared memory. A unit of the
 //! pipeline is the one or the other half of 64 inner elements of both operands. Where the right operand is known
 //! when a bundle is loaded, its halves are made then.
 
@@ -25,8 +31,8 @@ use super::emit::{Array, Emitter, build_kernel};
 use super::index::{Condition, Index, Mask};
 use super::pointwise::{modes, tail, within_extent};
 use super::product::Group;
-use super::tile_mma::{Sizes, Tiling, Unit};
-use super::{CodegenError, Launch, LoweredRegion, Workspace};
+use super::tile_mma::{Tiling, Unit};
+use super::{CodegenError, Launch, LoweredRegion, Workspace, tile};
 use crate::kernel::{Kernel, KernelBuilder, Layout, Memory, ValueId};
 
 /// How a contraction is multiplied from halves.
@@ -42,15 +48,22 @@ pub(super) const CHUNK: u32 = 64;
 /// Chunks along the inner elements that share a scale.
 const CHUNKS: u32 = 2;
 
-/// Halves of an element.
+/// Halves of an element of accurate products.
 const HALVES: u32 = 2;
 
-/// Units whose products are added up by tensor cores.
+/// Units of inner elements that share a scale.
 const UNITS: u32 = CHUNKS * HALVES;
 
 /// Units in shared memory beside those that copies are under way to: two that are multiplied, and one whose
 /// products some warps may still wait for.
 pub(super) const HELD_UNITS: u32 = 3;
+
+/// The same of rounded products, each from one unit.
+const HELD_ROUNDED: u32 = 2;
+
+/// Positions of a block of the kernel that finds the largest elements, and inner elements that it looks at together.
+const MEASURED_OWN: u32 = 8;
+const MEASURED_INNER: u32 = 1024;
 
 /// Elements of a part that is copied at once (16 bytes).
 const PART: u32 = 8;
@@ -69,6 +82,9 @@ const LOST: i32 = -16;
 
 /// Scales are at most two to this power, or its inverse, so that their products with sums are exact.
 const MOST_SCALE: i32 = 63;
+
+/// Rows and columns of a block of the last kernel, at most.
+const MOST_AGAIN: u32 = 128;
 
 /// The workspace of marks, behind the halves and scales of both operands.
 const MARKS: usize = 4;
@@ -96,6 +112,9 @@ pub(super) fn lower(tiling: &Tiling<'_>, halves: Halves) -> Result<LoweredRegion
     let blocks: Dim = tiling.blocks().iter().product();
     for operand in [0, 1] {
         let prepared = operand == 1 && halves.prepared;
+        if !tiling.accurate {
+            add(tiling.measure_operand(operand)?, prepared);
+        }
         add(tiling.split_operand(operand)?, prepared);
         let halves = tiling.halves_sizes(operand).iter().product();
         group.workspaces.push(Workspace { dtype: DType::F16, elements: halves, prepared });
@@ -122,23 +141,34 @@ pub(super) fn lower(tiling: &Tiling<'_>, halves: Halves) -> Result<LoweredRegion
 /// The kernel that computes marked tiles again.
 fn again(tiling: &Tiling<'_>) -> Result<(Kernel, Launch), CodegenError> {
     let product = &tiling.product;
-    let sizes = Sizes { halves: None, stages: 2, ..tiling.sizes };
-    let other = Tiling::new(product.site, product.node, sizes)?;
-    let blocks: Dim = other.blocks().iter().product();
-    build_kernel(
-        product.site,
-        &product.site.kernel_name("_again"),
-        other.threads(),
-        |emitter, b| {
-            let block = emitter.block(b);
-            let memory = emitter.array(b, Array::WorkspaceIn(MARKS, DType::I32));
-            let mark = b.load(memory, block, None, 1);
-            let zero = b.int(DType::I32, 0);
-            let is_marked = b.lt(zero, mark);
-            emitter.if_uniform(b, is_marked, |emitter, b| other.emit(emitter, b))?;
-            Ok(blocks.clone())
-        },
-    )
+    let mut marked = [tiling.sizes.block_m, tiling.sizes.block_n];
+    if product.rows_fastest {
+        marked.swap(0, 1);
+    }
+    let [block_m, block_n] = marked.map(|block| block.min(MOST_AGAIN));
+    let sizes = tile::Sizes { block_m, block_n, block_k: 16, thread_m: 8, thread_n: 8 };
+    let other = tile::Tiling::new(product.site, product.node, sizes);
+    let blocks = other.blocks();
+    build_kernel(product.site, &product.site.kernel_name("_again"), other.threads, |emitter, b| {
+        let block = emitter.block(b);
+        let block = emitter.iterate(&blocks.iter().product(), Some(block), None);
+        let mut place = emitter.space.delinearize(&Index::var(block), &blocks);
+        for (at, (marked, own)) in place[1..].iter_mut().zip(marked.iter().zip([block_m, block_n]))
+        {
+            *at = emitter.space.floor_div(at, &Dim::constant((marked / own).into()));
+        }
+        if product.rows_fastest {
+            place.swap(1, 2);
+        }
+        let offset = emitter.space.linearize(&place, &tiling.blocks()[1..]);
+        let memory = emitter.array(b, Array::WorkspaceIn(MARKS, DType::I32));
+        let none = Scalar::Int(DType::I32, 0);
+        let mark = emitter.load(b, memory, &offset, &Mask::new(), none);
+        let zero = b.int(DType::I32, 0);
+        let is_marked = b.lt(zero, mark);
+        emitter.if_uniform(b, is_marked, |emitter, b| other.emit(emitter, b))?;
+        Ok(blocks.iter().product())
+    })
 }
 
 impl<'a> Tiling<'a> {
@@ -158,14 +188,98 @@ impl<'a> Tiling<'a> {
         let (_, _, group) = self.halves_operand(operand);
         let inner = self.product.inner.blocks(CHUNKS * CHUNK) * constant(CHUNKS);
         let batch = self.product.batch.extent.clone();
-        [batch, group.blocks(CHUNK), inner, constant(HALVES), constant(CHUNK), constant(CHUNK)]
+        let halves = constant(self.halves());
+        [batch, group.blocks(CHUNK), inner, halves, constant(CHUNK), constant(CHUNK)]
+    }
+
+    /// Halves of an element.
+    fn halves(&self) -> u32 {
+        if self.accurate { HALVES } else { 1 }
+    }
+
+    /// Inner elements of a kernel that splits are as many as share a scale of accurate products.
+    fn inner_blocks(&self) -> Dim {
+        self.product.inner.blocks(CHUNKS * CHUNK)
     }
 
     /// Sizes of an operand's scales: batch, those of a position, positions.
     fn scale_sizes(&self, operand: usize) -> [Dim; 3] {
         let (_, _, group) = self.halves_operand(operand);
         let positions = group.blocks(CHUNK) * Dim::constant(CHUNK.into());
-        [self.product.batch.extent.clone(), self.product.inner.blocks(CHUNKS * CHUNK), positions]
+        let each = if self.accurate { self.inner_blocks() } else { Dim::constant(1) };
+        [self.product.batch.extent.clone(), each, positions]
+    }
+
+    /// The kernel that finds the scale of each position of an operand, for rounded products.
+    fn measure_operand(&self, operand: usize) -> Result<(Kernel, Launch), CodegenError> {
+        let product = &self.product;
+        let site = product.site;
+        let (node, map, group) = self.halves_operand(operand);
+        let lanes = MEASURED_INNER / 256;
+        let layout = Layout {
+            shape: vec![MEASURED_OWN, MEASURED_INNER],
+            registers: modes(&[(1, PART, 1), (1, lanes, 256)]),
+            threads: modes(&[(1, 4, PART), (0, MEASURED_OWN, 1), (1, 8, 4 * PART)]),
+        };
+        let sizes = self.scale_sizes(operand);
+        let blocks = [sizes[0].clone(), sizes[2].ceil_div(&Dim::constant(MEASURED_OWN.into()))];
+        let name = if operand == 0 { "_left_scale" } else { "_right_scale" };
+        let inner = &product.inner;
+        let (kernel, mut launch) =
+            build_kernel(site, &site.kernel_name(name), SPLIT_THREADS, |emitter, b| {
+                let block = emitter.block(b);
+                let block = emitter.iterate(&blocks.iter().product(), Some(block), None);
+                let place = emitter.space.delinearize(&Index::var(block), &blocks);
+                let batch = emitter.space.delinearize(&place[0], &product.batch.sizes);
+                let start = emitter.space.scale(&place[1], &Dim::constant(MEASURED_OWN.into()));
+                let start = emitter.index(b, &start);
+                emitter.set_tile(&layout);
+                let zero = emitter.full(b, Scalar::new(DType::F32, 0.0));
+                let first = b.int(emitter.index_dtype, 0);
+                let steps = inner.blocks(MEASURED_INNER);
+                let end = emitter.size(b, &steps);
+                let most =
+                    emitter.for_loop(b, (first, end, 1), &[zero], 1, |emitter, b, at, most| {
+                        let own = emitter.iterate(&group.extent, Some(start), Some(0));
+                        let step = Index::var(emitter.iterate(&steps, Some(at), None));
+                        let size = Dim::constant(MEASURED_INNER.into());
+                        let within = Index::var(emitter.iterate(&size, None, Some(1)));
+                        let position = emitter.space.scale(&step, &size);
+                        let position = emitter.space.add(&position, &within);
+                        // Blocks reach as far as chunks do.
+                        let mut limits = tail(own, &group.extent, CHUNK.into());
+                        if inner.extent.divided_exactly(&size).is_none() {
+                            let (value, high) = (position.clone(), Some(inner.extent.clone()));
+                            limits.insert(Condition::Within { value, low: None, high });
+                        }
+                        let positions = [(group, Index::var(own)), (inner, position)];
+                        let axes = product.axes(&emitter.space, &batch, &positions);
+                        let (factor, masks) = ((node, map), (&Mask::new(), &limits));
+                        let x = emitter.pull_factor(b, factor, &axes, masks, DType::F32)?;
+                        let x = emitter.spread(b, x);
+                        let size = b.unary(UnaryFn::Abs, x);
+                        Ok(vec![b.binary(BinaryFn::Max, most[0], size)])
+                    })?;
+                let most = b.reduce(1, &most, &[maximum()])[0];
+                let (zero, least) = (
+                    b.constant(Scalar::new(DType::F32, 0.0)),
+                    b.constant(Scalar::new(DType::F32, 2f64.powi(-TOP - MOST_SCALE))),
+                );
+                let nan = b.constant(Scalar::new(DType::F32, f64::NAN));
+                let (is_some, is_small) = (b.lt(zero, most), b.lt(most, least));
+                let is_lost = b.and(is_some, is_small);
+                let (_, inverse) = scale_for(b, most);
+                let inverse = b.select(is_lost, nan, inverse);
+                emitter.set_tile(&layout.dropped(1));
+                let own = emitter.iterate(&sizes[2], Some(start), Some(0));
+                let at = [place[0].clone(), Index::default(), Index::var(own)];
+                let offset = emitter.space.linearize(&at, &sizes);
+                let memory = emitter.array(b, Array::WorkspaceOut(2 * operand + 1, DType::F32));
+                emitter.store(b, memory, &offset, inverse, &Mask::new());
+                Ok(blocks.iter().product())
+            })?;
+        launch.bytes = &sizes[0] * &group.extent * &inner.extent * Dim::constant(4);
+        Ok((kernel, launch))
     }
 
     /// The kernel that splits an operand: a block for each chunk of positions and each scale.
@@ -181,7 +295,7 @@ impl<'a> Tiling<'a> {
             threads: modes(&[(2, 4, PART), (0, 8, 1), (0, CHUNK / 8, 8)]),
         };
         let (sizes, scale_sizes) = (self.halves_sizes(operand), self.scale_sizes(operand));
-        let blocks = [sizes[0].clone(), sizes[1].clone(), scale_sizes[1].clone()];
+        let blocks = [sizes[0].clone(), sizes[1].clone(), self.inner_blocks()];
         let name = site.kernel_name(if operand == 0 { "_left" } else { "_right" });
         let chunk_size = Dim::constant(CHUNK.into());
         let (kernel, mut launch) = build_kernel(site, &name, SPLIT_THREADS, |emitter, b| {
@@ -213,24 +327,46 @@ impl<'a> Tiling<'a> {
             let masks = (&Mask::new(), &limits);
             let x = emitter.pull_factor(b, factor, &axes, masks, DType::F32)?;
             let x = emitter.spread(b, x);
-            let split = split(b, x);
+            let scale_layout = layout.dropped(1).dropped(2);
+            let array = match self.accurate {
+                true => Array::WorkspaceOut(2 * operand + 1, DType::F32),
+                false => Array::WorkspaceIn(2 * operand + 1, DType::F32),
+            };
+            let scale_memory = emitter.array(b, array);
+            emitter.set_tile(&scale_layout);
+            let padded = emitter.iterate(&scale_sizes[2], Some(starts[0]), Some(0));
+            let which = if self.accurate { place[2].clone() } else { Index::default() };
+            let at = [place[0].clone(), which, Index::var(padded)];
+            let scale_offset = emitter.space.linearize(&at, &scale_sizes);
+            let halves = match self.accurate {
+                true => {
+                    let split = split(b, x);
+                    emitter.store(b, scale_memory, &scale_offset, split.inverse, &Mask::new());
+                    vec![split.high, split.low]
+                }
+                false => {
+                    let none = Scalar::new(DType::F32, 0.0);
+                    let inverse = emitter.load(b, scale_memory, &scale_offset, &Mask::new(), none);
+                    let one = b.constant(Scalar::new(DType::F32, 1.0));
+                    let scale = b.binary(BinaryFn::Div, one, inverse);
+                    let scale = b.broadcast(scale, &layout);
+                    let scaled = b.mul(x, scale);
+                    vec![b.cast(DType::F16, scaled)]
+                }
+            };
+            emitter.set_tile(&layout);
             let memory = emitter.array(b, Array::WorkspaceOut(2 * operand, DType::F16));
-            for (half, value) in (0i64..).zip([split.high, split.low]) {
+            for (half, value) in (0i64..).zip(halves) {
                 let half = Index::size(Dim::constant(half));
                 let (batch, own, chunk) = (place[0].clone(), place[1].clone(), chunk.clone());
                 let at = [batch, own, chunk, half, row.clone(), column.clone()];
                 let offset = emitter.space.linearize(&at, &sizes);
                 emitter.store(b, memory, &offset, value, &Mask::new());
             }
-            emitter.set_tile(&layout.dropped(1).dropped(2));
-            let padded = emitter.iterate(&scale_sizes[2], Some(starts[0]), Some(0));
-            let at = [place[0].clone(), place[2].clone(), Index::var(padded)];
-            let offset = emitter.space.linearize(&at, &scale_sizes);
-            let memory = emitter.array(b, Array::WorkspaceOut(2 * operand + 1, DType::F32));
-            emitter.store(b, memory, &offset, split.inverse, &Mask::new());
             Ok(blocks.iter().product())
         })?;
-        launch.bytes = sizes.iter().product::<Dim>() * Dim::constant(4);
+        let read = &sizes[0] * &group.extent * &product.inner.extent * Dim::constant(4);
+        launch.bytes = read + sizes.iter().product::<Dim>() * Dim::constant(2);
         Ok((kernel, launch))
     }
 
@@ -276,20 +412,48 @@ impl<'a> Tiling<'a> {
             number += 1;
             Side { operand, block, place, memory, copied: self.copied_chunks(block) }
         });
-        let ahead = self.sizes.stages - HELD_UNITS;
+        let halves = self.halves();
+        let ahead = self.sizes.stages - if self.accurate { HELD_UNITS } else { HELD_ROUNDED };
         let begin = |emitter: &mut Emitter<'a>, b: &mut KernelBuilder, chunk, unit: u32, buffer| {
-            let at = (&place[1], chunk, unit % HALVES);
+            let at = (&place[1], chunk, unit % halves);
             sides.iter().for_each(|side| self.copy_unit(emitter, b, side, at, buffer));
             b.copy_commit();
         };
         for unit in 0..ahead {
-            let chunk = b.int(emitter.index_dtype, (unit / HALVES).into());
+            let chunk = b.int(emitter.index_dtype, (unit / halves).into());
             let buffer = b.int(DType::I32, unit.into());
             begin(emitter, b, chunk, unit, buffer);
         }
         let zeros = self.zeros(b);
         let first = b.int(emitter.index_dtype, 0);
-        let end = emitter.size(b, &self.scale_sizes(0)[1]);
+        if !self.accurate {
+            let end = emitter.size(b, &self.halves_sizes(0)[2]);
+            let sums =
+                emitter.for_loop(b, (first, end, 1), &[zeros], 1, |emitter, b, at, sums| {
+                    let number = b.cast(DType::I32, at);
+                    let [this, to] = [0, ahead].map(|later| {
+                        let number = b.add_int(number, later.into());
+                        b.binary_with(BinaryFn::Rem, number, self.sizes.stages.into())
+                    });
+                    self.filled_unit(b, ahead);
+                    let offsets = [0, 1].map(|side: usize| {
+                        b.mul_int(this, self.tile_elements(sides[side].block).into())
+                    });
+                    let begun = b.wgmma(tile, [sides[0].memory, sides[1].memory], offsets, sums[0]);
+                    let chunk = b.add_int(at, ahead.into());
+                    begin(emitter, b, chunk, 0, to);
+                    b.wgmma_pending(1);
+                    Ok(vec![begun])
+                })?;
+            let sums = b.wgmma_wait(sums[0]);
+            let [rows, columns] = self.scales(emitter, b, &sides, (place, &Index::default()));
+            let scaled = emitter.binary(b, BinaryFn::Mul, sums, columns);
+            let sums = emitter.binary(b, BinaryFn::Mul, scaled, rows);
+            self.mark(emitter, b, place, sums);
+            return Ok(sums);
+        }
+        let rounds = self.inner_blocks();
+        let end = emitter.size(b, &rounds);
         let sums = emitter.for_loop(b, (first, end, 1), &[zeros], 1, |emitter, b, at, sums| {
             let number = b.cast(DType::I32, at);
             let number = b.mul_int(number, UNITS.into());
@@ -300,21 +464,18 @@ impl<'a> Tiling<'a> {
                 })
                 .collect();
             let chunk = b.mul_int(at, CHUNKS.into());
+            let memory = [sides[0].memory, sides[1].memory];
             // Nothing is under way here, so that sums can be set.
             let zeros = self.zeros(b);
             let (mut high, mut low) = (b.wgmma_wait(zeros), b.wgmma_wait(zeros));
             for unit in 0..UNITS {
-                b.copy_wait(ahead - 1);
-                b.proxy_fence();
-                // Behind it all warps have read what the copies that begin now overwrite.
-                b.barrier();
+                self.filled_unit(b, ahead);
                 let offsets = |b: &mut KernelBuilder, unit: u32| {
                     let buffer = buffers[unit as usize];
                     [0, 1].map(|side: usize| {
                         b.mul_int(buffer, self.tile_elements(sides[side].block).into())
                     })
                 };
-                let memory = [sides[0].memory, sides[1].memory];
                 let these = offsets(b, unit);
                 if unit % HALVES == 0 {
                     high = b.wgmma(tile, memory, these, high);
@@ -330,8 +491,8 @@ impl<'a> Tiling<'a> {
                 let chunk = b.add_int(chunk, (later / HALVES).into());
                 begin(emitter, b, chunk, later, buffers[later as usize]);
             }
-            let scales =
-                [0, 1].map(|side| self.scales(emitter, b, &sides[side], (place, at, side)));
+            let round = Index::var(emitter.iterate(&rounds, Some(at), None));
+            let scales = self.scales(emitter, b, &sides, (place, &round));
             let (high, low) = (b.wgmma_wait(high), b.wgmma_wait(low));
             let small = b.constant(Scalar::new(DType::F32, 2f64.powi(-LOW)));
             let sum = b.fma(low, small, high);
@@ -393,25 +554,34 @@ impl<'a> Tiling<'a> {
         emitter.copy(b, (side.memory, to), (memory, &offset), (&mask, None));
     }
 
-    /// What sums of scaled factors are multiplied with for a side of the tile, the `number`-th.
+    /// What sums of products are multiplied with for each side of the tile; `which`: which of a position's scales.
     fn scales(
         &self,
         emitter: &mut Emitter<'a>,
         b: &mut KernelBuilder,
-        side: &Side,
-        (place, at, number): (&[Index], ValueId, usize),
-    ) -> ValueId {
-        let sizes = self.scale_sizes(side.operand);
+        sides: &[Side; 2],
+        (place, which): (&[Index], &Index),
+    ) -> [ValueId; 2] {
         emitter.set_tile(&self.unit.sums());
-        let first = emitter.space.scale(&side.place, &Dim::constant(side.block.into()));
-        let first = emitter.index(b, &first);
-        let own = emitter.iterate(&sizes[2], Some(first), Some(number as u32));
-        let at = emitter.iterate(&sizes[1], Some(at), None);
-        let mask = tail(own, &sizes[2], side.block.into());
-        let index = [place[1].clone(), Index::var(at), Index::var(own)];
-        let offset = emitter.space.linearize(&index, &sizes);
-        let memory = emitter.array(b, Array::WorkspaceIn(2 * side.operand + 1, DType::F32));
-        emitter.load(b, memory, &offset, &mask, Scalar::new(DType::F32, 0.0))
+        [(0u32, &sides[0]), (1, &sides[1])].map(|(dim, side)| {
+            let sizes = self.scale_sizes(side.operand);
+            let first = emitter.space.scale(&side.place, &Dim::constant(side.block.into()));
+            let first = emitter.index(b, &first);
+            let own = emitter.iterate(&sizes[2], Some(first), Some(dim));
+            let mask = tail(own, &sizes[2], side.block.into());
+            let index = [place[1].clone(), which.clone(), Index::var(own)];
+            let offset = emitter.space.linearize(&index, &sizes);
+            let memory = emitter.array(b, Array::WorkspaceIn(2 * side.operand + 1, DType::F32));
+            emitter.load(b, memory, &offset, &mask, Scalar::new(DType::F32, 0.0))
+        })
+    }
+
+    /// Waits until a unit's copies are there for all warps. Behind it all warps have read what the copies that begin
+    /// then overwrite.
+    fn filled_unit(&self, b: &mut KernelBuilder, ahead: u32) {
+        b.copy_wait(ahead - 1);
+        b.proxy_fence();
+        b.barrier();
     }
 
     /// Marks the block's tile where sums are not finite.
@@ -437,6 +607,28 @@ impl<'a> Tiling<'a> {
     }
 }
 
+fn maximum() -> ScalarExpr {
+    ScalarExpr::arg(0).binary(BinaryFn::Max, ScalarExpr::arg(1))
+}
+
+/// The power of two that brings magnitudes of at most `most` to [`TOP`], as far as [`MOST_SCALE`] allows, and its
+/// inverse.
+fn scale_for(b: &mut KernelBuilder, most: ValueId) -> (ValueId, ValueId) {
+    let number = |b: &mut KernelBuilder, value: f64| b.constant(Scalar::new(DType::F32, value));
+    let power = |b: &mut KernelBuilder, power: i32| number(b, 2f64.powi(power));
+    let (least, beyond) = (power(b, TOP - MOST_SCALE), power(b, TOP + MOST_SCALE));
+    let most = b.binary(BinaryFn::Max, most, least);
+    let most = b.binary(BinaryFn::Min, most, beyond);
+    // The power of two below it (Rump, Ogita and Oishi, "Accurate floating-point summation", 2008: "unit in the
+    // first place").
+    let (above, below) = (number(b, 2f64.powi(23) + 1.0), number(b, 1.0 - 2f64.powi(-24)));
+    let wide = b.mul(most, above);
+    let narrow = b.mul(wide, below);
+    let first = b.sub(wide, narrow);
+    let (top, inverse_top) = (power(b, TOP), power(b, -TOP));
+    (b.binary(BinaryFn::Div, top, first), b.mul(first, inverse_top))
+}
+
 /// Elements as scaled halves, and what undoes the scale.
 struct Split {
     high: ValueId,
@@ -450,24 +642,12 @@ fn split(b: &mut KernelBuilder, x: ValueId) -> Split {
     let power = |b: &mut KernelBuilder, power: i32| number(b, 2f64.powi(power));
     let layout = b.ty(x).layout().expect("invariant: a tile is split").clone();
     let largest = |b: &mut KernelBuilder, x: ValueId| {
-        let combine = ScalarExpr::arg(0).binary(BinaryFn::Max, ScalarExpr::arg(1));
-        let along = b.reduce(1, &[x], std::slice::from_ref(&combine));
-        b.reduce(2, &along, &[combine])[0]
+        let along = b.reduce(1, &[x], &[maximum()]);
+        b.reduce(2, &along, &[maximum()])[0]
     };
     let size = b.unary(UnaryFn::Abs, x);
     let most = largest(b, size);
-    let (least, beyond) = (power(b, TOP - MOST_SCALE), power(b, TOP + MOST_SCALE));
-    let most = b.binary(BinaryFn::Max, most, least);
-    let most = b.binary(BinaryFn::Min, most, beyond);
-    // The power of two below it (Rump, Ogita and Oishi, "Accurate floating-point summation", 2008: "unit in the
-    // first place").
-    let (above, below) = (number(b, 2f64.powi(23) + 1.0), number(b, 1.0 - 2f64.powi(-24)));
-    let wide = b.mul(most, above);
-    let narrow = b.mul(wide, below);
-    let first = b.sub(wide, narrow);
-    let (top, inverse_top) = (power(b, TOP), power(b, -TOP));
-    let scale = b.binary(BinaryFn::Div, top, first);
-    let inverse = b.mul(first, inverse_top);
+    let (scale, inverse) = scale_for(b, most);
 
     let scale = b.broadcast(scale, &layout);
     let scaled = b.mul(x, scale);

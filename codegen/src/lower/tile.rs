@@ -41,10 +41,10 @@ const ACCESS_BYTES: u32 = 16;
 const MOST_IN_A_ROW: i64 = 64;
 
 /// A contraction by tiles.
-struct Tiling<'a> {
+pub(super) struct Tiling<'a> {
     product: Product<'a>,
     sizes: Sizes,
-    threads: u32,
+    pub threads: u32,
     /// The tile of the result: rows, columns.
     tile: Layout,
 }
@@ -82,7 +82,7 @@ pub(super) fn lower(
 }
 
 impl<'a> Tiling<'a> {
-    fn new(site: &'a Site<'a>, node: NodeId, sizes: Sizes) -> Tiling<'a> {
+    pub fn new(site: &'a Site<'a>, node: NodeId, sizes: Sizes) -> Tiling<'a> {
         let product = Product::new(site, node);
         let threads = sizes.block_m / sizes.thread_m * (sizes.block_n / sizes.thread_n);
         let tile = result_layout(sizes, u32::from(!product.rows_fastest));
@@ -90,7 +90,7 @@ impl<'a> Tiling<'a> {
     }
 
     /// Blocks along the batch, the rows, the columns, and what is apart in the batch.
-    fn blocks(&self) -> [Dim; 4] {
+    pub fn blocks(&self) -> [Dim; 4] {
         let [batch, apart] = self.product.batch_parts.clone();
         [
             batch,
@@ -100,7 +100,11 @@ impl<'a> Tiling<'a> {
         ]
     }
 
-    fn emit(&self, emitter: &mut Emitter<'a>, b: &mut KernelBuilder) -> Result<(), CodegenError> {
+    pub fn emit(
+        &self,
+        emitter: &mut Emitter<'a>,
+        b: &mut KernelBuilder,
+    ) -> Result<(), CodegenError> {
         let blocks = self.blocks();
         let block = emitter.block(b);
         let block = emitter.iterate(&blocks.iter().product(), Some(block), None);

@@ -152,7 +152,7 @@ pub(super) fn lower(
 }
 
 impl<'a> Tiling<'a> {
-    pub fn new(site: &'a Site<'a>, node: NodeId, sizes: Sizes) -> Result<Tiling<'a>, CodegenError> {
+    fn new(site: &'a Site<'a>, node: NodeId, sizes: Sizes) -> Result<Tiling<'a>, CodegenError> {
         let product = Product::new(site, node);
         let refused = |reason: &str| Err(site.error(node, format!("tensor cores {reason}")));
         if product.form.accumulator != DType::F32 {
@@ -178,7 +178,7 @@ impl<'a> Tiling<'a> {
             sizes.pipeline = None;
         }
         let (factor, split_factors) = match sizes.halves {
-            Some(_) if split_factors => (Factor::F16, false),
+            Some(_) if factor == Factor::Tf32 => (Factor::F16, false),
             _ => {
                 sizes.halves = None;
                 (factor, split_factors)

@@ -313,11 +313,13 @@ fn halves_multiply_every_transposition() {
         let sizes = [("M", 40), ("K", 136), ("N", 72)];
         let body = product(DType::F32, left, right);
         let schedules = &HALVES[number % 3..=number % 3];
-        check_with(schedules, Precision::Fp32, &sizes, Fill::Signed, &body);
+        for precision in [Precision::Fp32, Precision::Tf32] {
+            check_with(schedules, precision, &sizes, Fill::Signed, &body);
+        }
     }
     // What is not split is multiplied by warpgroups.
     let sizes = [("M", 40), ("K", 72), ("N", 48)];
-    for (dtype, precision) in [(DType::F16, Precision::Fp32), (DType::F32, Precision::Tf32)] {
+    for (dtype, precision) in [(DType::F16, Precision::Fp32), (DType::F32, Precision::Bf16)] {
         let body = product(dtype, &["M", "K"], &["K", "N"]);
         check_with(&HALVES[..1], precision, &sizes, Fill::Signed, &body);
     }
@@ -332,7 +334,9 @@ fn halves_multiply_odd_sizes_and_batches() {
         let sizes = [("M", m), ("K", k), ("N", n)];
         let body = product(DType::F32, left, right);
         let schedules = &HALVES[number % 3..=number % 3];
-        check_with(schedules, Precision::Fp32, &sizes, Fill::Signed, &body);
+        for precision in [Precision::Fp32, Precision::Tf32] {
+            check_with(schedules, precision, &sizes, Fill::Signed, &body);
+        }
     }
     let sizes = [("B", 3), ("M", 17), ("K", 20)];
     check_with(&HALVES[..1], Precision::Fp32, &sizes, Fill::Signed, &|body| {

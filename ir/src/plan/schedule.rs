@@ -259,9 +259,9 @@ schedules! {
         /// As in `pipeline`.
         packed: Flag,
     }
-    /// As `wgmma`, for `f32` operands with the precision `fp32`: a kernel for each operand writes its elements as
-    /// scaled sums of two `f16` numbers, whose products are added up; tiles with numbers that this cannot hold
-    /// are computed again by a last kernel as by `wgmma`, which multiplies everything else, too.
+    /// As `wgmma`, for `f32` operands with the precision `fp32` or `tf32`: kernels in front write the elements of each
+    /// as scaled sums of two `f16` numbers, or one for `tf32`, whose products are added up; tiles with numbers that this cannot hold
+    /// are computed again by a last kernel as by `tile`. Other operands and precisions are multiplied as by `wgmma`.
     Halves "halves" for ["contraction"] => {
         /// Rows of the result per block, at least 64 per warpgroup.
         block_m: PowerOfTwo,

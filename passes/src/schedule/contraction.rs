@@ -9,7 +9,7 @@ use fornax_ir::plan::Schedule;
 use fornax_ir::{DType, Dim, IndexExpr, Precision};
 
 use super::dots::Dots;
-use super::halves::Halves;
+use super::halves::{self, Halves};
 use super::pipeline::{Patches, Stream};
 use super::{BLOCKS_TO_FILL, Contracted, typical};
 
@@ -290,11 +290,17 @@ fn modelled(contracted: &Contracted<'_>) -> Option<(f64, Schedule)> {
     match machine.halves {
         // Each tap would be split by itself.
         Some(prepared)
-            if passes > 1.0 && !singles && !is_window(form, &form.rhs) && reduced.is_none() =>
+            if !narrow
+                && (passes == 1.0 || inner >= halves::LEAST_INNER)
+                && !singles
+                && !is_window(form, &form.rhs)
+                && reduced.is_none() =>
         {
             let split = if prepared { rows } else { rows + columns };
-            let (rows, columns) = (tile_rows, tile_columns);
-            offer(Halves { batch, rows, columns, inner, split, prepared, epilogue }.best());
+            let (rows, columns, accurate) = (tile_rows, tile_columns, passes > 1.0);
+            let halves =
+                Halves { batch, rows, columns, inner, split, accurate, prepared, epilogue };
+            offer(halves.best());
         }
         _ => {}
     }
