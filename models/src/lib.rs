@@ -2,6 +2,7 @@
 //!
 //! ONNX is read by [`onnx`]. This is the only crate that knows the file formats of others.
 
+mod build;
 mod error;
 pub mod onnx;
 

@@ -1,88 +1,15 @@
 //! One node of the model while it is imported: what its handler in [`super::ops`] works with.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::rc::Rc;
 
-use fornax_ir::{
-    AttrValue, Attrs, DType, Diagnostic, Dim, Graph, Loc, LocSet, NodeId, Tensor, Type,
-};
+use fornax_ir::{DType, Diagnostic, Dim, Loc, NodeId, Type};
 
 use super::import::Importer;
-use super::known::{Known, MAX_FLOATS};
 use super::proto::{AttributeProto, AttributeType, GraphProto, NodeProto, TensorProto};
-use super::{sizes, tensor};
-
-/// What handlers return: a fault is reported at the node.
-pub(super) type Result<T> = std::result::Result<T, Diagnostic>;
-
-/// A value of the model.
-#[derive(Clone, Debug)]
-pub(super) enum Value {
-    /// Computed by the graph.
-    Node(NodeId),
-    /// Known while importing; becomes a node when the graph needs it.
-    Literal(Rc<Literal>),
-}
-
-/// A constant of the model, or the result of shape arithmetic.
-#[derive(Debug)]
-pub(super) struct Literal {
-    /// Name of the initializer or of the value.
-    pub(super) name: String,
-    pub(super) ty: Type,
-    pub(super) content: Content,
-    /// The node, once there is one.
-    pub(super) node: Cell<Option<NodeId>>,
-}
-
-#[derive(Debug)]
-pub(super) enum Content {
-    /// The elements, possibly symbolic.
-    Known(Known),
-    /// The data; `None` for a weight whose data file is missing.
-    Tensor(Option<Tensor>),
-}
-
-impl Value {
-    pub(super) fn known(name: &str, known: Known) -> Self {
-        let ty = Type::new(known.dtype, known.shape.as_slice());
-        Self::literal(name, ty, Content::Known(known))
-    }
-
-    pub(super) fn tensor(name: &str, tensor: Tensor) -> Self {
-        let ty = Type::new(tensor.dtype(), tensor.shape());
-        Self::literal(name, ty, Content::Tensor(Some(tensor)))
-    }
-
-    pub(super) fn literal(name: &str, ty: Type, content: Content) -> Self {
-        let name = name.to_owned();
-        Self::Literal(Rc::new(Literal { name, ty, content, node: Cell::new(None) }))
-    }
-}
-
-impl From<NodeId> for Value {
-    fn from(node: NodeId) -> Self {
-        Self::Node(node)
-    }
-}
-
-/// Advice for faults that may be due to symbolic sizes.
-const SPECIALISE: &str = "symbolic sizes must be equal for every value; specialise them with --dim or --shape if they are not";
-
-impl Literal {
-    pub(super) fn as_known(&self) -> Option<Known> {
-        match &self.content {
-            Content::Known(known) => Some(known.clone()),
-            Content::Tensor(Some(tensor))
-                if !tensor.dtype().is_float() || tensor.len() <= MAX_FLOATS =>
-            {
-                Known::from_tensor(tensor)
-            }
-            Content::Tensor(_) => None,
-        }
-    }
-}
+use super::tensor;
+use crate::build::known::Known;
+pub(super) use crate::build::{Build, Builder, Result, Value, common_shape};
 
 /// A node of the model with its inputs resolved.
 pub(super) struct Call<'a, 'm> {
@@ -90,7 +17,7 @@ pub(super) struct Call<'a, 'm> {
     pub(super) node: &'m NodeProto,
     /// Version of the operator set that the node belongs to.
     pub(super) opset: i64,
-    pub(super) loc: Loc,
+    loc: Loc,
     inputs: Vec<Option<Value>>,
     /// Names of the attributes that have been asked for.
     read: RefCell<BTreeSet<&'static str>>,
@@ -106,20 +33,21 @@ impl<'a, 'm> Call<'a, 'm> {
     ) -> Self {
         Self { importer, node, opset, loc, inputs, read: RefCell::default() }
     }
+}
 
-    /// A fault of this node.
-    pub(super) fn fault(&self, code: &str, message: impl Into<String>) -> Diagnostic {
-        Diagnostic::new(code, message).at(self.loc)
+impl Build for Call<'_, '_> {
+    const FORMAT: &'static str = "onnx";
+
+    fn builder(&self) -> &Builder {
+        &self.importer.builder
     }
 
-    /// A fault: something that ONNX allows and Fornax does not support.
-    pub(super) fn unsupported(&self, message: impl Into<String>) -> Diagnostic {
-        self.fault("onnx-unsupported", message)
+    fn builder_mut(&mut self) -> &mut Builder {
+        &mut self.importer.builder
     }
 
-    /// A fault: something that ONNX does not allow.
-    pub(super) fn invalid(&self, message: impl Into<String>) -> Diagnostic {
-        self.fault("onnx-invalid", message)
+    fn loc(&self) -> Loc {
+        self.loc
     }
 }
 
@@ -154,13 +82,6 @@ impl Call<'_, '_> {
         Ok(self.type_of(&self.value(index)?))
     }
 
-    pub(super) fn type_of(&self, value: &Value) -> Type {
-        match value {
-            Value::Node(node) => self.importer.graph.ty(*node).clone(),
-            Value::Literal(literal) => literal.ty.clone(),
-        }
-    }
-
     /// An input as a node of the graph.
     pub(super) fn input(&mut self, index: usize) -> Result<NodeId> {
         let value = self.value(index)?;
@@ -175,10 +96,6 @@ impl Call<'_, '_> {
     /// All inputs as nodes; none may be omitted.
     pub(super) fn all_inputs(&mut self) -> Result<Vec<NodeId>> {
         (0..self.input_count()).map(|index| self.input(index)).collect()
-    }
-
-    pub(super) fn materialize(&mut self, value: &Value) -> Result<NodeId> {
-        self.importer.materialize(value).map_err(|fault| fault.at(self.loc))
     }
 
     /// The elements of an input, when they are known while importing.
@@ -241,7 +158,7 @@ impl<'m> Call<'_, 'm> {
             Ok(Some(attribute))
         } else {
             let message = format!("attribute `{name}` must be {kind:?}, but is {actual:?}");
-            Err(self.fault("onnx-attribute", message))
+            Err(self.fault("attribute", message))
         }
     }
 
@@ -280,9 +197,8 @@ impl<'m> Call<'_, 'm> {
             return Ok(None);
         };
         let text = std::str::from_utf8(attribute.s.as_deref().unwrap_or_default());
-        text.map(Some).map_err(|_| {
-            self.fault("onnx-attribute", format!("attribute `{name}` is not UTF-8 text"))
-        })
+        text.map(Some)
+            .map_err(|_| self.fault("attribute", format!("attribute `{name}` is not UTF-8 text")))
     }
 
     pub(super) fn text_list(&self, name: &'static str) -> Result<Option<Vec<String>>> {
@@ -290,9 +206,13 @@ impl<'m> Call<'_, 'm> {
             return Ok(None);
         };
         let text = |bytes: &bytes::Bytes| String::from_utf8(bytes.to_vec());
-        attribute.strings.iter().map(text).collect::<std::result::Result<_, _>>().map(Some).map_err(
-            |_| self.fault("onnx-attribute", format!("attribute `{name}` is not UTF-8 text")),
-        )
+        attribute
+            .strings
+            .iter()
+            .map(text)
+            .collect::<std::result::Result<_, _>>()
+            .map(Some)
+            .map_err(|_| self.fault("attribute", format!("attribute `{name}` is not UTF-8 text")))
     }
 
     pub(super) fn text_or<'t>(&self, name: &'static str, default: &'t str) -> Result<&'t str>
@@ -322,7 +242,7 @@ impl<'m> Call<'_, 'm> {
             }
             None => {
                 let message = format!("attribute `{name}` is no element type: {number}");
-                Err(self.fault("onnx-attribute", message))
+                Err(self.fault("attribute", message))
             }
         }
     }
@@ -334,7 +254,7 @@ impl<'m> Call<'_, 'm> {
 
     /// A required attribute's absence.
     pub(super) fn needs(&self, name: &str) -> Diagnostic {
-        self.fault("onnx-attribute", format!("attribute `{name}` is required, but missing"))
+        self.fault("attribute", format!("attribute `{name}` is required, but missing"))
     }
 
     /// Attributes that the handler has not asked for would be silently ignored: a fault.
@@ -365,134 +285,4 @@ fn implied(attribute: &AttributeProto) -> AttributeType {
     ];
     let found = candidates.into_iter().find_map(|(set, kind)| set.then_some(kind));
     found.unwrap_or(AttributeType::Undefined)
-}
-
-/// Building the graph. Every new node carries this node's location.
-impl Call<'_, '_> {
-    pub(super) fn graph(&self) -> &Graph {
-        &self.importer.graph
-    }
-
-    /// Adds a node to the graph.
-    pub(super) fn add(&mut self, op: &str, attrs: Attrs, operands: &[NodeId]) -> Result<NodeId> {
-        if let Some(AttrValue::Dims(shape)) = attrs.get("shape") {
-            self.check_shape(shape)?;
-        }
-        let node = self.add_unchecked(op, attrs, operands)?;
-        self.check_shape(&self.graph().ty(node).shape)?;
-        Ok(node)
-    }
-
-    fn check_shape(&self, shape: &[Dim]) -> Result<()> {
-        sizes::fault(shape).map_or(Ok(()), |what| Err(self.fault("onnx-size", what)))
-    }
-
-    fn add_unchecked(&mut self, op: &str, attrs: Attrs, operands: &[NodeId]) -> Result<NodeId> {
-        self.importer.graph.add(op, attrs, operands, LocSet::from(self.loc)).map_err(|fault| {
-            let types = operands.iter().zip(b'a'..).map(|(&operand, letter)| {
-                format!("%{} is {}", char::from(letter), self.importer.graph.ty(operand))
-            });
-            let fault = types.fold(fault, |fault, note| fault.note(note));
-            let mut shapes = operands.iter().map(|&node| &self.importer.graph.ty(node).shape);
-            match shapes.all(|shape| shape.as_const().is_some()) {
-                true => fault,
-                false => fault.note(SPECIALISE),
-            }
-        })
-    }
-
-    /// A number of rank 0.
-    pub(super) fn scalar(&mut self, dtype: DType, value: f64) -> NodeId {
-        let node = self.importer.graph.scalar(dtype, value);
-        self.importer.graph.node_mut(node).loc = LocSet::from(self.loc);
-        node
-    }
-
-    /// A number repeated to the shape of another value.
-    pub(super) fn scalar_like(&mut self, value: f64, like: NodeId) -> Result<NodeId> {
-        let Type { dtype, shape } = self.graph().ty(like).clone();
-        let scalar = self.scalar(dtype, value);
-        self.broadcast(scalar, &shape)
-    }
-
-    /// Repeats a value along new leading axes and axes of size 1.
-    pub(super) fn broadcast(&mut self, node: NodeId, shape: &[Dim]) -> Result<NodeId> {
-        if self.graph().ty(node).shape[..] == *shape {
-            return Ok(node);
-        }
-        self.add("broadcast", fornax_ir::attrs! { shape: shape.to_vec() }, &[node])
-    }
-
-    /// Brings values to their common shape, by the rules of multidirectional broadcasting.
-    pub(super) fn broadcast_all(&mut self, nodes: &[NodeId]) -> Result<Vec<NodeId>> {
-        let shapes: Vec<&[Dim]> =
-            nodes.iter().map(|&node| &self.graph().ty(node).shape[..]).collect();
-        let common = common_shape(&shapes).map_err(|message| {
-            match shapes.iter().flat_map(|shape| shape.iter()).all(|size| size.as_const().is_some())
-            {
-                true => self.invalid(message),
-                false => self.invalid(message).note(SPECIALISE),
-            }
-        })?;
-        nodes.iter().map(|&node| self.broadcast(node, &common)).collect()
-    }
-
-    /// Converts the element type, where it differs.
-    pub(super) fn cast(&mut self, node: NodeId, dtype: DType) -> Result<NodeId> {
-        if self.graph().ty(node).dtype == dtype {
-            return Ok(node);
-        }
-        self.add("cast", fornax_ir::attrs! { to: dtype }, &[node])
-    }
-
-    /// The same elements under another shape.
-    pub(super) fn reshape(&mut self, node: NodeId, shape: &[Dim]) -> Result<NodeId> {
-        if self.graph().ty(node).shape[..] == *shape {
-            return Ok(node);
-        }
-        self.add("reshape", fornax_ir::attrs! { shape: shape.to_vec() }, &[node])
-    }
-
-    /// An axis counted from the front, for a tensor of that rank.
-    pub(super) fn axis(&self, axis: i64, rank: usize) -> Result<usize> {
-        let from_front = if axis < 0 { axis.saturating_add(rank as i64) } else { axis };
-        match usize::try_from(from_front) {
-            Ok(from_front) if from_front < rank => Ok(from_front),
-            _ => Err(self.invalid(format!("axis {axis} is out of range for rank {rank}"))),
-        }
-    }
-
-    /// Axes counted from the front, sorted; each may be there once.
-    pub(super) fn axes(&self, axes: &[i64], rank: usize) -> Result<Vec<usize>> {
-        let mut sorted =
-            axes.iter().map(|&axis| self.axis(axis, rank)).collect::<Result<Vec<_>>>()?;
-        sorted.sort_unstable();
-        match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-            Some(pair) => Err(self.invalid(format!("axis {} is given twice", pair[0]))),
-            None => Ok(sorted),
-        }
-    }
-}
-
-/// The common shape of several operands, or what does not fit. A symbolic size counts as more than 1, so
-/// it only fits itself and 1.
-pub(super) fn common_shape(shapes: &[&[Dim]]) -> std::result::Result<Vec<Dim>, String> {
-    let rank = shapes.iter().map(|shape| shape.len()).max().unwrap_or(0);
-    let mut common = vec![Dim::constant(1); rank];
-    for shape in shapes {
-        for (axis, size) in shape.iter().enumerate() {
-            let slot = &mut common[axis + rank - shape.len()];
-            if slot.is(1) {
-                *slot = size.clone();
-            } else if slot != size && !size.is(1) {
-                let text = |shape: &&[Dim]| fornax_ir::Shape::from(*shape).to_string();
-                let shapes: Vec<String> = shapes.iter().map(text).collect();
-                return Err(format!(
-                    "the shapes {} cannot be broadcast together: {slot} and {size} differ",
-                    shapes.join(" and ")
-                ));
-            }
-        }
-    }
-    Ok(common)
 }

@@ -5,9 +5,9 @@
 
 use fornax_ir::{DType, Dim};
 
-use super::call::Call;
-use super::known::{Binary, Element, Known, MAX_ELEMENTS, Unary};
+use super::call::{Build as _, Call};
 use super::ops::movement;
+use crate::build::known::{Binary, Element, Known, MAX_ELEMENTS, Unary};
 
 type Folded = Option<Vec<Known>>;
 
@@ -108,10 +108,10 @@ pub(super) fn slice(call: &Call<'_, '_>) -> Folded {
     let data = call.known(0)?;
     let sizes: Vec<Dim> = data.shape.iter().map(|&size| Dim::from(size)).collect();
     let spans = movement::slice_spans(call, &sizes).ok()?;
-    let count = |span: &super::sizes::Span| usize::try_from(span.count.as_const()?).ok();
+    let count = |span: &crate::build::sizes::Span| usize::try_from(span.count.as_const()?).ok();
     let shape = spans.iter().map(count).collect::<Option<Vec<_>>>()?;
     one(data.moved(shape, |index| {
-        let place = |(span, &i): (&super::sizes::Span, &usize)| {
+        let place = |(span, &i): (&crate::build::sizes::Span, &usize)| {
             usize::try_from(span.start.as_const()? + span.step * i as i64).ok()
         };
         spans.iter().zip(index).map(place).collect()
@@ -146,7 +146,7 @@ pub(super) fn expand(call: &Call<'_, '_>) -> Folded {
     let data = call.known(0)?;
     let sizes = call.known(1)?.ints()?;
     let sizes = sizes.iter().map(|&size| usize::try_from(size).ok()).collect::<Option<Vec<_>>>()?;
-    let shape = super::known::broadcast_shape(&data.shape, &sizes)?;
+    let shape = crate::build::known::broadcast_shape(&data.shape, &sizes)?;
     let count = shape.iter().try_fold(1usize, |count, &size| count.checked_mul(size))?;
     (count <= MAX_ELEMENTS).then(|| one(data.broadcast(&shape))).flatten()
 }

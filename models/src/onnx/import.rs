@@ -4,25 +4,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use bytes::Bytes;
-use fornax_ir::{Diagnostic, Graph, Loc, NodeId, SourceMap, SourceNode, Type};
+use fornax_ir::{Diagnostic, Loc, SourceNode, Type};
 
-use super::call::{Call, Content, Value};
+use super::call::Call;
 use super::external::{ExternalError, ExternalFiles};
-use super::known::Known;
 use super::order::{self, Fault, node_name};
 use super::proto::{
-    DataType, GraphProto, ModelProto, NodeProto, TensorProto, TypeValue, ValueInfoProto,
+    DataType, DimensionValue, GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProto,
+    TypeValue, ValueInfoProto,
 };
-use super::symbols::{Declared, DeclaredInput, Symbols};
 use super::table::{self, Handler};
 use super::tensor::{self, TensorError};
-use super::{check, file, sizes};
-use crate::error::MAX_DIAGNOSTICS;
+use super::{check, file};
+use crate::build::known::Known;
+use crate::build::symbols::{Declared, DeclaredInput, Symbols};
+use crate::build::{Builder, Content, Value, sizes};
 use crate::{ImportError, ImportOptions, Imported};
-
-/// Integer constants of at most this many elements, and any constant of one element, are constants
-/// of the graph; larger ones are weights.
-const MAX_CONSTANT_INTS: usize = 64;
 
 /// Imports the ONNX model at `path`. See [`crate::import`].
 ///
@@ -58,10 +55,8 @@ fn import_model(
     let Some(proto) = &model.graph else {
         return Err(ImportError::Incomplete { path: file.into(), what: "it holds no graph" });
     };
-    let mut graph = Graph::new(&proto.name);
-    graph.sources = SourceMap::new(file);
     let mut importer = Importer {
-        graph,
+        builder: Builder::new(&proto.name, file),
         options,
         external,
         opsets: BTreeMap::new(),
@@ -69,26 +64,23 @@ fn import_model(
         scopes: vec![BTreeMap::new()],
         used: BTreeSet::new(),
         after_recurrent: BTreeSet::new(),
-        literals: BTreeSet::new(),
-        faults: Vec::new(),
-        dropped: 0,
     };
     importer.read_opsets(model);
     importer.check_supported(model, proto);
-    importer.stop_on_faults()?;
+    importer.builder.stop_on_faults()?;
     importer.declare_inputs(proto)?;
-    importer.stop_on_faults()?;
+    importer.builder.stop_on_faults()?;
     importer.import_graph(proto);
-    importer.stop_on_faults()?;
+    importer.builder.stop_on_faults()?;
     importer.name_outputs(proto);
-    importer.stop_on_faults()?;
-    importer.graph.remove_dead();
-    Ok(Imported { graph: importer.graph })
+    importer.builder.stop_on_faults()?;
+    importer.builder.graph.remove_dead();
+    Ok(Imported { graph: importer.builder.graph })
 }
 
 /// The state of one import.
 pub(super) struct Importer<'m> {
-    pub(super) graph: Graph,
+    pub(super) builder: Builder,
     options: &'m ImportOptions,
     external: ExternalFiles,
     /// Version of the operator set, by domain.
@@ -102,43 +94,13 @@ pub(super) struct Importer<'m> {
     /// Names of values computed from recurrent layers. torch.onnx (2.11) declares results of these with wrong
     /// ranks, and with them what follows.
     after_recurrent: BTreeSet<&'m str>,
-    /// Names of the weights of the graph.
-    literals: BTreeSet<String>,
-    faults: Vec<Diagnostic>,
-    /// Faults beyond [`MAX_DIAGNOSTICS`].
-    dropped: usize,
 }
 
-/// Faults.
+/// What the model needs.
 impl<'m> Importer<'m> {
-    pub(super) fn report(&mut self, fault: Diagnostic) {
-        if self.faults.len() < MAX_DIAGNOSTICS {
-            self.faults.push(fault);
-        } else {
-            self.dropped += 1;
-        }
-    }
-
-    fn stop_on_faults(&mut self) -> Result<(), ImportError> {
-        if self.faults.is_empty() {
-            return Ok(());
-        }
-        let diagnostics = std::mem::take(&mut self.faults);
-        let mut texts: Vec<String> =
-            diagnostics.iter().map(|fault| fault.render(&self.graph.sources)).collect();
-        if self.dropped > 0 {
-            texts.push(format!("and {} more errors", self.dropped));
-        }
-        Err(ImportError::Model { diagnostics, rendered: texts.join("\n") })
-    }
-
-    pub(super) fn fault_count(&self) -> usize {
-        self.faults.len() + self.dropped
-    }
-
     /// What an inner graph needs that is not supported.
     pub(super) fn unsupported_inside(&mut self, graph: &GraphProto) -> Option<Diagnostic> {
-        check::operators(graph, &self.opsets, &mut self.graph.sources)
+        check::operators(graph, &self.opsets, &mut self.builder.graph.sources)
     }
 
     fn read_opsets(&mut self, model: &'m ModelProto) {
@@ -146,14 +108,15 @@ impl<'m> Importer<'m> {
             let domain = table::domain(&set.domain);
             if self.opsets.insert(domain, set.version).is_some_and(|other| other != set.version) {
                 let message = format!("two versions of the operator set {domain:?} are named");
-                self.report(Diagnostic::new("onnx-opset", message));
+                self.builder.report(Diagnostic::new("onnx-opset", message));
             }
         }
     }
 
     fn check_supported(&mut self, model: &'m ModelProto, graph: &'m GraphProto) {
-        for fault in check::unsupported(model, graph, &self.opsets, &mut self.graph.sources) {
-            self.report(fault);
+        for fault in check::unsupported(model, graph, &self.opsets, &mut self.builder.graph.sources)
+        {
+            self.builder.report(fault);
         }
     }
 }
@@ -173,53 +136,6 @@ impl<'m> Importer<'m> {
     /// Whether any node or output uses a value.
     pub(super) fn is_used(&self, name: &str) -> bool {
         self.used.contains(name)
-    }
-
-    /// The node of the graph for a value.
-    ///
-    /// # Errors
-    /// When the value depends on symbolic sizes and so cannot be a constant.
-    pub(super) fn materialize(&mut self, value: &Value) -> Result<NodeId, Diagnostic> {
-        let literal = match value {
-            Value::Node(node) => return Ok(*node),
-            Value::Literal(literal) => literal,
-        };
-        if let Some(node) = literal.node.get() {
-            return Ok(node);
-        }
-        let node = match &literal.content {
-            Content::Known(known) => match known.to_tensor() {
-                Some(tensor) => self.graph.constant(tensor),
-                None => {
-                    let message = format!(
-                        "the value {:?} is computed from sizes that are only known at run time, and \
-                         used as data",
-                        literal.name
-                    );
-                    let advice = "specialise the sizes, as in --dim batch=1";
-                    return Err(Diagnostic::new("onnx-shape-as-data", message).note(advice));
-                }
-            },
-            Content::Tensor(Some(tensor)) if is_constant(tensor) => {
-                self.graph.constant(tensor.clone())
-            }
-            Content::Tensor(tensor) => {
-                let name = self.weight_name(&literal.name);
-                self.graph.weight(&name, literal.ty.clone(), tensor.clone())?
-            }
-        };
-        literal.node.set(Some(node));
-        Ok(node)
-    }
-
-    fn weight_name(&mut self, name: &str) -> String {
-        let mut unique = name.to_owned();
-        let mut count = 1;
-        while !self.literals.insert(unique.clone()) {
-            count += 1;
-            unique = format!("{name}#{count}");
-        }
-        unique
     }
 
     /// A tensor of the model as a value.
@@ -247,11 +163,6 @@ impl<'m> Importer<'m> {
     }
 }
 
-fn is_constant(tensor: &fornax_ir::Tensor) -> bool {
-    let limit = if tensor.dtype().is_float() { 1 } else { MAX_CONSTANT_INTS };
-    tensor.len() <= limit
-}
-
 /// Inputs, initializers, outputs.
 impl<'m> Importer<'m> {
     fn declare_inputs(&mut self, proto: &'m GraphProto) -> Result<(), ImportError> {
@@ -271,26 +182,26 @@ impl<'m> Importer<'m> {
                     types.push(dtype);
                     declared.push(DeclaredInput { name: input.name.clone(), shape });
                 }
-                Err(message) => self.report(Diagnostic::new("onnx-input", message)),
+                Err(message) => self.builder.report(Diagnostic::new("onnx-input", message)),
             }
         }
-        if !self.faults.is_empty() {
+        if self.builder.fault_count() > 0 {
             return Ok(());
         }
         let (symbols, shapes) = Symbols::resolve(&declared, self.options)?;
         self.symbols = symbols;
         for ((input, dtype), shape) in inputs.into_iter().zip(types).zip(shapes) {
             for symbol in shape.iter().flat_map(sizes::symbols) {
-                self.graph.dims.entry(symbol).or_insert(sizes::SYMBOL_RANGE);
+                self.builder.graph.dims.entry(symbol).or_insert(sizes::SYMBOL_RANGE);
             }
             if let Some(what) = sizes::fault(&shape) {
                 let message = format!("the shape of {:?} is not supported: {what}", input.name);
-                self.report(Diagnostic::new("onnx-size", message));
+                self.builder.report(Diagnostic::new("onnx-size", message));
                 continue;
             }
-            match self.graph.input(&input.name, Type::new(dtype, shape)) {
+            match self.builder.graph.input(&input.name, Type::new(dtype, shape)) {
                 Ok(node) => self.define(&input.name, Some(node.into())),
-                Err(fault) => self.report(fault),
+                Err(fault) => self.builder.report(fault),
             }
         }
         Ok(())
@@ -304,7 +215,7 @@ impl<'m> Importer<'m> {
                 Err(_) if !self.is_used(&tensor.name) => None,
                 Err(error) => {
                     let message = format!("initializer {:?}: {error}", tensor.name);
-                    self.report(Diagnostic::new("onnx-tensor", message));
+                    self.builder.report(Diagnostic::new("onnx-tensor", message));
                     None
                 }
             };
@@ -315,19 +226,19 @@ impl<'m> Importer<'m> {
     fn name_outputs(&mut self, proto: &'m GraphProto) {
         if proto.output.is_empty() {
             let message = "the graph has no outputs, so there is nothing to compute";
-            self.report(Diagnostic::new("onnx-no-outputs", message));
+            self.builder.report(Diagnostic::new("onnx-no-outputs", message));
         }
         let mut names = BTreeSet::new();
         for output in &proto.output {
             if !names.insert(&output.name) {
                 let message = format!("two outputs of the graph are named {:?}", output.name);
-                self.report(Diagnostic::new("onnx-duplicate-name", message));
+                self.builder.report(Diagnostic::new("onnx-duplicate-name", message));
             }
             // A missing or failed value is reported already.
             let Some(Some(value)) = self.lookup(&output.name).cloned() else { continue };
-            match self.materialize(&value) {
-                Ok(node) => self.graph.output(&output.name, node),
-                Err(fault) => self.report(fault),
+            match self.builder.materialize(&value, "onnx") {
+                Ok(node) => self.builder.graph.output(&output.name, node),
+                Err(fault) => self.builder.report(fault),
             }
         }
     }
@@ -346,7 +257,7 @@ fn declared_type(
             let dtype = tensor::dtype(ty).ok_or_else(|| {
                 format!("{name:?} has the element type {ty}, which is not supported")
             })?;
-            return Ok((dtype, tensor.shape.as_ref().map(Declared::shape)));
+            return Ok((dtype, tensor.shape.as_ref().map(declared_shape)));
         }
         Some(TypeValue::Sequence(_)) => "a sequence",
         Some(TypeValue::Map(_)) => "a map",
@@ -358,6 +269,19 @@ fn declared_type(
     Err(format!("{name:?} is {kind}; only tensors are supported"))
 }
 
+/// The sizes of a shape in the file; a negative number is how some exporters write "unknown".
+fn declared_shape(proto: &TensorShapeProto) -> Vec<Declared> {
+    let size = |value: &Option<DimensionValue>| match value {
+        Some(DimensionValue::Value(size)) if *size >= 0 => Declared::Fixed(*size),
+        // Some exporters write "?" for sizes that have nothing in common.
+        Some(DimensionValue::Param(name)) if !name.is_empty() && name != "?" => {
+            Declared::Named(name.clone())
+        }
+        _ => Declared::Unknown,
+    };
+    proto.dim.iter().map(|dim| size(&dim.value)).collect()
+}
+
 /// Nodes.
 impl<'m> Importer<'m> {
     /// Imports the initializers and nodes of a graph into the innermost scope.
@@ -367,7 +291,7 @@ impl<'m> Importer<'m> {
             Err(faults) => {
                 for fault in faults {
                     let diagnostic = self.structural(proto, fault);
-                    self.report(diagnostic);
+                    self.builder.report(diagnostic);
                 }
                 return;
             }
@@ -399,7 +323,7 @@ impl<'m> Importer<'m> {
 
     fn locate(&mut self, node: &NodeProto, index: usize) -> Loc {
         let opset = self.opsets.get(table::domain(&node.domain));
-        self.graph.sources.add(source_node(node, index, opset.copied()))
+        self.builder.graph.sources.add(source_node(node, index, opset.copied()))
     }
 
     fn import_node(
@@ -419,7 +343,7 @@ impl<'m> Importer<'m> {
             let value = outputs.as_ref().and_then(|values| values.get(position)).cloned();
             if value.is_none() && outputs.is_some() && self.is_used(name) {
                 let message = format!("its output {position}, {name:?}, is not supported");
-                self.report(Diagnostic::new("onnx-unsupported", message).at(loc));
+                self.builder.report(Diagnostic::new("onnx-unsupported", message).at(loc));
             }
             if let (Some(value), Some(info)) = (&value, infos.get(name.as_str())) {
                 self.check_declared(value, info, loc);
@@ -453,7 +377,7 @@ impl<'m> Importer<'m> {
         match checked {
             Ok(outputs) => Some(outputs),
             Err(fault) => {
-                self.report(fault);
+                self.builder.report(fault);
                 None
             }
         }
@@ -463,7 +387,7 @@ impl<'m> Importer<'m> {
     fn check_declared(&mut self, value: &Value, info: &ValueInfoProto, loc: Loc) {
         let Ok((dtype, shape)) = declared_type(info) else { return };
         let actual = match value {
-            Value::Node(node) => self.graph.ty(*node).clone(),
+            Value::Node(node) => self.builder.graph.ty(*node).clone(),
             Value::Literal(literal) => literal.ty.clone(),
         };
         let sizes_fit = |declared: &Vec<Declared>| {
@@ -491,7 +415,7 @@ impl<'m> Importer<'m> {
             info.name,
             shape.join(",")
         );
-        self.report(Diagnostic::new("onnx-declared-type", message).at(loc));
+        self.builder.report(Diagnostic::new("onnx-declared-type", message).at(loc));
     }
 
     /// Imports an inner graph without inputs in a scope of its own, and gives its outputs.

@@ -4,11 +4,11 @@ use fornax_ir::NodeId;
 
 use super::call::{Call, Result, Value};
 use super::fold;
-use super::known::{Binary, Known, Unary};
 use super::ops::{
     contraction, create, flow, index, loss, movement, norm, pad, pointwise, pool, quantize,
     recurrent, reduce, reshape, resize, window,
 };
+use crate::build::known::{Binary, Known, Unary};
 
 /// How a node becomes a part of the graph.
 #[derive(Clone, Copy)]

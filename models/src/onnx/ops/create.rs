@@ -3,8 +3,8 @@
 use fornax_ir::{DType, Dim, NodeId, Shape, attrs};
 
 use super::movement;
-use crate::onnx::call::{Call, Result, Value};
-use crate::onnx::known::Known;
+use crate::build::known::Known;
+use crate::onnx::call::{Build as _, Call, Result, Value};
 
 /// Constant, in its tensor and plain forms.
 pub(in crate::onnx) fn constant(call: &mut Call<'_, '_>) -> Result<Vec<Value>> {
@@ -48,21 +48,12 @@ pub(in crate::onnx) fn eye_like(call: &mut Call<'_, '_>) -> Result<NodeId> {
     if like.rank() != 2 {
         return Err(call.invalid(format!("the input must be a matrix, but is {like}")));
     }
-    let rows = positions(call, 0, &like.shape)?;
-    let columns = positions(call, 1, &like.shape)?;
+    let rows = call.positions(0, &like.shape)?;
+    let columns = call.positions(1, &like.shape)?;
     let offset = call.scalar_like(diagonal as f64, rows)?;
     let rows = call.add("add", attrs! {}, &[rows, offset])?;
     let on = call.add("eq", attrs! {}, &[rows, columns])?;
     call.cast(on, dtype)
-}
-
-/// The position along an axis, at every position of a shape.
-pub(in crate::onnx) fn positions(
-    call: &mut Call<'_, '_>,
-    axis: usize,
-    shape: &[Dim],
-) -> Result<NodeId> {
-    call.add("iota", attrs! { axis: axis as i64, dtype: DType::I64, shape: shape.to_vec() }, &[])
 }
 
 /// Range, when it is too large to fold or made of floats.
@@ -71,7 +62,7 @@ pub(in crate::onnx) fn range(call: &mut Call<'_, '_>) -> Result<NodeId> {
     // Sums are made in f32 or wider whatever the stash type.
     call.ignore("stash_type");
     let count = if dtype.is_float() { float_count(call)? } else { int_count(call)? };
-    let positions = positions(call, 0, &[count])?;
+    let positions = call.positions(0, &[count])?;
     let positions = call.cast(positions, dtype)?;
     let mut scalar = |index: usize| {
         let node = call.input(index)?;
@@ -108,14 +99,14 @@ fn int_count(call: &Call<'_, '_>) -> Result<Dim> {
     let zero = Dim::constant(0);
     match step.as_const() {
         Some(step) if step > 0 => {
-            Ok(crate::onnx::sizes::larger(&zero, &length).ceil_div(&Dim::constant(step)))
+            Ok(crate::build::sizes::larger(&zero, &length).ceil_div(&Dim::constant(step)))
         }
         Some(step) if step < 0 && step != i64::MIN => {
-            Ok(crate::onnx::sizes::larger(&zero, &-&length).ceil_div(&Dim::constant(-step)))
+            Ok(crate::build::sizes::larger(&zero, &-&length).ceil_div(&Dim::constant(-step)))
         }
         _ => {
             let message = format!("a range from {start} to {limit} by {step} has no known length");
-            Err(call.fault("onnx-not-constant", message))
+            Err(call.fault("not-constant", message))
         }
     }
 }
@@ -137,7 +128,7 @@ pub(in crate::onnx) fn one_hot(call: &mut Call<'_, '_>) -> Result<NodeId> {
     let indices = call.reshape(indices, &shape)?;
     shape[axis] = depth.clone();
     let indices = call.broadcast(indices, &shape)?;
-    let positions = positions(call, axis, &shape)?;
+    let positions = call.positions(axis, &shape)?;
     let from_front = call.add("eq", attrs! {}, &[indices, positions])?;
     let size = size_scalar(call, &depth, &shape)?;
     let behind = call.add("sub", attrs! {}, &[positions, size])?;
@@ -155,9 +146,9 @@ pub(in crate::onnx) fn one_hot(call: &mut Call<'_, '_>) -> Result<NodeId> {
 
 fn depth(call: &Call<'_, '_>) -> Result<Dim> {
     let known: Option<Known> = call.known(1).and_then(|known| known.cast(DType::I64));
-    let mut dims = known.and_then(|known| known.dims()).ok_or_else(|| {
-        call.fault("onnx-not-constant", "the depth must be known at compile time")
-    })?;
+    let mut dims = known
+        .and_then(|known| known.dims())
+        .ok_or_else(|| call.fault("not-constant", "the depth must be known at compile time"))?;
     match (dims.pop(), dims.pop()) {
         (Some(depth), None) => Ok(depth),
         _ => Err(call.invalid("`depth` must be one number")),
@@ -174,7 +165,7 @@ fn size_scalar(call: &mut Call<'_, '_>, size: &Dim, shape: &[Dim]) -> Result<Nod
         None => {
             let shape = Shape::from(shape);
             let message = format!("the size {size} of {shape} must be known at compile time");
-            Err(call.fault("onnx-not-constant", message).note("specialise it with --dim"))
+            Err(call.fault("not-constant", message).note("specialise it with --dim"))
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Control flow that is decided while importing.
 
-use crate::onnx::call::{Call, Result, Value};
+use crate::onnx::call::{Build as _, Call, Result, Value};
 
 /// If with a known condition: the branch that is taken.
 pub(in crate::onnx) fn condition(call: &mut Call<'_, '_>) -> Result<Vec<Value>> {
@@ -11,12 +11,12 @@ pub(in crate::onnx) fn condition(call: &mut Call<'_, '_>) -> Result<Vec<Value>> 
     let (name, branch) = if condition != 0 { ("then_branch", yes) } else { ("else_branch", no) };
     let branch = branch.ok_or_else(|| call.needs(name))?;
     if let Some(fault) = call.importer.unsupported_inside(branch) {
-        return Err(fault.at(call.loc));
+        return Err(fault.at(call.loc()));
     }
-    let before = call.importer.fault_count();
+    let before = call.importer.builder.fault_count();
     match call.importer.import_inner(branch) {
-        Some(outputs) if call.importer.fault_count() == before => Ok(outputs),
-        _ => Err(call.fault("onnx-branch", format!("its {name} cannot be imported"))),
+        Some(outputs) if call.importer.builder.fault_count() == before => Ok(outputs),
+        _ => Err(call.fault("branch", format!("its {name} cannot be imported"))),
     }
 }
 

@@ -3,7 +3,7 @@
 use fornax_ir::{Dim, NodeId, attrs};
 
 use super::movement::take_axis;
-use crate::onnx::call::{Call, Result};
+use crate::onnx::call::{Build as _, Call, Result};
 
 /// Gather along an axis.
 pub(in crate::onnx) fn gather(call: &mut Call<'_, '_>) -> Result<NodeId> {

@@ -1,9 +1,11 @@
 //! Operators that move elements.
 
-use fornax_ir::{Dim, NodeId, Shape, Tensor, attrs};
+use fornax_ir::{Dim, NodeId, Shape, Tensor};
 
-use crate::onnx::call::{Call, Result, Value, common_shape};
-use crate::onnx::sizes::{self, Span};
+use crate::build::movement;
+pub(in crate::onnx) use crate::build::movement::{join, permute, take, take_axis};
+use crate::build::sizes::{self, Span};
+use crate::onnx::call::{Build as _, Call, Result, Value, common_shape};
 use crate::onnx::tensor;
 
 /// Transpose.
@@ -11,19 +13,6 @@ pub(in crate::onnx) fn transpose(call: &mut Call<'_, '_>) -> Result<NodeId> {
     let order = permutation(call, call.ty(0)?.rank())?;
     let input = call.input(0)?;
     permute(call, input, &order)
-}
-
-/// Adds a transpose: axis `i` of the result is axis `order[i]` of the input.
-pub(in crate::onnx) fn permute(
-    call: &mut Call<'_, '_>,
-    node: NodeId,
-    order: &[usize],
-) -> Result<NodeId> {
-    if order.iter().enumerate().all(|(axis, &from)| axis == from) {
-        return Ok(node);
-    }
-    let order: Vec<i64> = order.iter().map(|&axis| axis as i64).collect();
-    call.add("transpose", attrs! { perm: order }, &[node])
 }
 
 /// The order of axes that Transpose asks for.
@@ -56,16 +45,8 @@ pub(in crate::onnx) fn tile(call: &mut Call<'_, '_>) -> Result<NodeId> {
         let message = format!("{} repeats are given for rank {}", repeats.len(), from.rank());
         return Err(call.invalid(message));
     }
-    let one = Dim::constant(1);
-    let pairs = || repeats.iter().zip(from.iter());
-    let spread: Vec<Dim> = pairs().flat_map(|(_, size)| [one.clone(), size.clone()]).collect();
-    let repeated: Vec<Dim> =
-        pairs().flat_map(|(count, size)| [count.clone(), size.clone()]).collect();
-    let joined: Vec<Dim> = pairs().map(|(count, size)| count * size).collect();
     let input = call.input(0)?;
-    let spread = call.reshape(input, &spread)?;
-    let repeated = call.broadcast(spread, &repeated)?;
-    call.reshape(repeated, &joined)
+    movement::tile(call, input, &repeats)
 }
 
 /// Slice.
@@ -107,38 +88,6 @@ pub(in crate::onnx) fn slice_spans(call: &Call<'_, '_>, from: &[Dim]) -> Result<
         })?;
     }
     Ok(spans)
-}
-
-/// Adds a slice.
-pub(in crate::onnx) fn take(
-    call: &mut Call<'_, '_>,
-    node: NodeId,
-    spans: &[Span],
-) -> Result<NodeId> {
-    let shape = call.graph().ty(node).shape.clone();
-    let whole =
-        |(span, size): (&Span, &Dim)| span.step == 1 && span.start.is(0) && span.count == *size;
-    if spans.iter().zip(shape.iter()).all(whole) {
-        return Ok(node);
-    }
-    let starts: Vec<Dim> = spans.iter().map(|span| span.start.clone()).collect();
-    let sizes: Vec<Dim> = spans.iter().map(|span| span.count.clone()).collect();
-    let steps: Vec<i64> = spans.iter().map(|span| span.step).collect();
-    call.add("slice", attrs! { starts: starts, sizes: sizes, steps: steps }, &[node])
-}
-
-/// Adds a slice of `count` elements from `start` on along one axis.
-pub(in crate::onnx) fn take_axis(
-    call: &mut Call<'_, '_>,
-    node: NodeId,
-    axis: usize,
-    start: Dim,
-    count: Dim,
-) -> Result<NodeId> {
-    let whole = |size: &Dim| Span { start: Dim::constant(0), count: size.clone(), step: 1 };
-    let mut spans: Vec<Span> = call.graph().ty(node).shape.iter().map(whole).collect();
-    spans[axis] = Span { start, count, step: 1 };
-    take(call, node, &spans)
 }
 
 /// Split: one slice an output.
@@ -201,18 +150,6 @@ pub(in crate::onnx) fn concat(call: &mut Call<'_, '_>) -> Result<NodeId> {
     let axis = call.axis(axis, call.ty(0)?.rank())?;
     let parts = call.all_inputs()?;
     join(call, &parts, axis)
-}
-
-/// Adds a concatenation.
-pub(in crate::onnx) fn join(
-    call: &mut Call<'_, '_>,
-    parts: &[NodeId],
-    axis: usize,
-) -> Result<NodeId> {
-    match parts {
-        [only] => Ok(*only),
-        _ => call.add("concat", attrs! { axis: axis as i64 }, parts),
-    }
 }
 
 /// DepthToSpace: with the formulas of ONNX, opset 13.

@@ -4,7 +4,7 @@ use fornax_ir::{Attrs, DType, Dim, NodeId, Type, attrs};
 
 use super::reduce;
 use super::window::spatial_rank;
-use crate::onnx::call::{Call, Result, Value};
+use crate::onnx::call::{Build as _, Call, Result, Value};
 
 /// BatchNormalization at inference.
 pub(in crate::onnx) fn batch_norm(call: &mut Call<'_, '_>) -> Result<Vec<Value>> {

@@ -2,7 +2,7 @@
 
 use fornax_ir::{Dim, NodeId, attrs};
 
-use crate::onnx::call::{Call, Result};
+use crate::onnx::call::{Build as _, Call, Result};
 
 /// Pad. Negative pads cut off; pads and the fill value are attributes before opset 11.
 pub(in crate::onnx) fn pad(call: &mut Call<'_, '_>) -> Result<NodeId> {

@@ -2,7 +2,7 @@
 
 use fornax_ir::{Attrs, DType, NodeId, attrs};
 
-use crate::onnx::call::{Call, Result};
+use crate::onnx::call::{Build as _, Call, Result};
 
 /// An operator with one operand and no attributes.
 pub(in crate::onnx) fn unary(call: &mut Call<'_, '_>, op: &str) -> Result<NodeId> {

@@ -4,7 +4,7 @@ use fornax_ir::{Attrs, NodeId, attrs};
 
 use super::reduce;
 use super::window::{AutoPad, Geometry, spatial_rank};
-use crate::onnx::call::{Call, Result, Value};
+use crate::onnx::call::{Build as _, Call, Result, Value};
 
 fn pool_attrs(call: &Call<'_, '_>) -> Result<Attrs> {
     let (rank, shape) = (spatial_rank(call)?, call.ty(0)?.shape);

@@ -3,7 +3,7 @@
 use fornax_ir::{Attrs, DType, Dim, NodeId};
 
 use super::movement::take_axis;
-use crate::onnx::call::{Call, Result};
+use crate::onnx::call::{Build as _, Call, Result};
 
 /// QuantizeLinear: `saturate(round(x / scale) + zero_point)`, ties to even.
 pub(in crate::onnx) fn quantize(call: &mut Call<'_, '_>) -> Result<NodeId> {

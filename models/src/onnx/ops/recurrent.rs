@@ -2,8 +2,9 @@
 
 use fornax_ir::{Attrs, Dim, NodeId, attrs};
 
-use super::movement::{permute, take_axis};
-use crate::onnx::call::{Call, Result, Value};
+use super::movement::permute;
+use crate::build::recurrent;
+use crate::onnx::call::{Build as _, Call, Result, Value};
 
 /// What tells the layers apart.
 struct Layer {
@@ -144,20 +145,13 @@ fn layer(call: &mut Call<'_, '_>, layer: &Layer, attrs: Attrs) -> Result<Vec<Val
     {
         operands.push(peepholes);
     }
-    let final_cell = attrs.get("final_cell").is_some() && attrs.flag("final_cell");
-    let reverse = attrs.text("direction") != "forward";
-    let states = call.add(layer.op, attrs, &operands)?;
-
+    let states = recurrent::states(call, layer.op, attrs, &operands)?;
     let order = |all: [usize; 4]| if batch_first { all } else { [0, 1, 2, 3] };
-    let all = take_axis(call, states, 0, Dim::constant(0), steps.clone())?;
-    let last = &steps - &Dim::constant(1);
-    let hidden_state = last_states(call, states, (&last, directions, reverse))?;
     let mut outputs = vec![
-        permute(call, all, &order([2, 0, 1, 3]))?.into(),
-        state(call, hidden_state, batch_first)?.into(),
+        permute(call, states.all, &order([2, 0, 1, 3]))?.into(),
+        state(call, states.hidden, batch_first)?.into(),
     ];
-    if final_cell {
-        let cell = take_axis(call, states, 0, steps, Dim::constant(1))?;
+    if let Some(cell) = states.cell {
         outputs.push(state(call, cell, batch_first)?.into());
     }
     Ok(outputs)
@@ -174,31 +168,9 @@ fn optional(call: &mut Call<'_, '_>, index: usize, like: NodeId, shape: &[Dim]) 
     }
 }
 
-/// The state after the last step of each direction, `[1, directions, batch, hidden]`.
-fn last_states(
-    call: &mut Call<'_, '_>,
-    states: NodeId,
-    (last, directions, reverse): (&Dim, i64, bool),
-) -> Result<NodeId> {
-    let one = Dim::constant(1);
-    let first = Dim::constant(0);
-    if directions == 1 {
-        let step = if reverse { first } else { last.clone() };
-        return take_axis(call, states, 0, step, one);
-    }
-    let mut parts = Vec::new();
-    for (direction, step) in [last.clone(), first].into_iter().enumerate() {
-        let part = take_axis(call, states, 0, step, one.clone())?;
-        parts.push(take_axis(call, part, 1, Dim::from(direction), one.clone())?);
-    }
-    call.add("concat", attrs! { axis: 1i64 }, &parts)
-}
-
-/// A state without its axis of one step, in the layout of the model.
+/// A state in the layout of the model.
 fn state(call: &mut Call<'_, '_>, node: NodeId, batch_first: bool) -> Result<NodeId> {
-    let shape = call.graph().ty(node).shape[1..].to_vec();
-    let state = call.reshape(node, &shape)?;
-    permute(call, state, if batch_first { &[1, 0, 2] } else { &[0, 1, 2] })
+    permute(call, node, if batch_first { &[1, 0, 2] } else { &[0, 1, 2] })
 }
 
 /// Lengths of the sequences are accepted where they are known to be whole.

@@ -2,7 +2,8 @@
 
 use fornax_ir::{DType, NodeId, attrs};
 
-use crate::onnx::call::{Call, Result};
+pub(in crate::onnx) use crate::build::reduce::{along, fold};
+use crate::onnx::call::{Build as _, Call, Result};
 
 /// The axes that a reduction folds: an attribute or (from opset 13 for ReduceSum, 18 for the others) an
 /// input. `None`: no axes are given and `noop_with_empty_axes` says to fold nothing.
@@ -29,27 +30,6 @@ pub(in crate::onnx) fn reduce(call: &mut Call<'_, '_>, op: &str) -> Result<NodeI
     };
     let input = call.input(0)?;
     fold(call, op, input, &axes, keepdims)
-}
-
-/// Adds a reduction.
-pub(in crate::onnx) fn fold(
-    call: &mut Call<'_, '_>,
-    op: &str,
-    node: NodeId,
-    axes: &[usize],
-    keepdims: bool,
-) -> Result<NodeId> {
-    let axes: Vec<i64> = axes.iter().map(|&axis| axis as i64).collect();
-    call.add(op, attrs! { axes: axes, keepdims: keepdims }, &[node])
-}
-
-/// Adds a sum that drops its axes.
-pub(in crate::onnx) fn sum(
-    call: &mut Call<'_, '_>,
-    node: NodeId,
-    axes: &[usize],
-) -> Result<NodeId> {
-    fold(call, "reduce_sum", node, axes, false)
 }
 
 /// ArgMax, ArgMin.
@@ -91,9 +71,4 @@ pub(in crate::onnx) fn softmax(call: &mut Call<'_, '_>, op: &str) -> Result<Node
     let matrix = call.reshape(input, &matrix)?;
     let result = along(call, op, matrix, 1)?;
     call.reshape(result, &ty.shape)
-}
-
-/// Adds an op along one axis.
-fn along(call: &mut Call<'_, '_>, op: &str, node: NodeId, axis: usize) -> Result<NodeId> {
-    call.add(op, attrs! { axis: axis as i64 }, &[node])
 }

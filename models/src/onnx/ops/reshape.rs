@@ -2,7 +2,8 @@
 
 use fornax_ir::{Dim, NodeId};
 
-use crate::onnx::call::{Call, Result};
+use crate::build::reshape::fill_open;
+use crate::onnx::call::{Build as _, Call, Result};
 
 /// Adds the reshape to the shape that `shape` computes.
 pub(in crate::onnx) fn reshape(
@@ -43,34 +44,9 @@ pub(in crate::onnx) fn reshape_shape(call: &Call<'_, '_>) -> Result<Vec<Dim>> {
             _ => shape.push(size.clone()),
         }
     }
-    if let Some(axis) = open {
-        shape[axis] = rest(&from, &shape).ok_or_else(|| {
-            let from = fornax_ir::Shape::from(&from[..]);
-            let to = fornax_ir::Shape::from(wanted.as_slice());
-            call.invalid(format!("the shape {from} cannot become {to}: -1 has no size that fits"))
-        })?;
-    }
-    Ok(shape)
-}
-
-/// What the sizes of `from` have beyond those of `taken`: their quotient.
-fn rest(from: &[Dim], taken: &[Dim]) -> Option<Dim> {
-    // Equal sizes cancel first: the exact quotient of polynomials is only found for simple divisors.
-    let mut left: Vec<&Dim> = from.iter().collect();
-    let mut divisor = Dim::constant(1);
-    for size in taken {
-        match left.iter().position(|other| *other == size && !size.is(0)) {
-            Some(position) => {
-                left.swap_remove(position);
-            }
-            None => divisor = divisor * size,
-        }
-    }
-    let total: Dim = left.into_iter().product();
-    match (total.as_const(), divisor.as_const()) {
-        (_, Some(0)) => None,
-        (Some(total), Some(divisor)) if total % divisor != 0 => None,
-        _ => Some(total.floor_div(&divisor)),
+    match open {
+        Some(axis) => fill_open(call, &from, shape, axis),
+        None => Ok(shape),
     }
 }
 
@@ -118,22 +94,4 @@ pub(in crate::onnx) fn unsqueeze_shape(call: &Call<'_, '_>) -> Result<Vec<Dim>> 
         shape.insert(axis, Dim::constant(1));
     }
     Ok(shape)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_rest_of_a_shape_cancels_equal_sizes() {
-        let dims =
-            |text: &str| -> Vec<Dim> { text.split(',').map(|t| t.parse().unwrap()).collect() };
-        let found =
-            |from: &str, taken: &str| rest(&dims(from), &dims(taken)).map(|d| d.to_string());
-        assert_eq!(found("2,3,4", "6,1").unwrap(), "4");
-        assert_eq!(found("N,H + 1,64", "N,H + 1,1").unwrap(), "64");
-        assert_eq!(found("N,64", "1,8").unwrap(), "8*N");
-        assert_eq!(found("2,3", "4,1"), None);
-        assert_eq!(found("0,3", "0,1"), None);
-    }
 }

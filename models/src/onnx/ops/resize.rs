@@ -1,17 +1,9 @@
 //! Resize and Upsample.
 
-use fornax_ir::{Attrs, DType, Dim, NodeId, Tensor, attrs};
+use fornax_ir::{Dim, NodeId};
 
-use crate::onnx::call::{Call, Result};
-
-/// How one axis changes.
-#[derive(Clone, Debug)]
-struct AxisChange {
-    axis: usize,
-    size: Dim,
-    /// Resized length over original length, not necessarily what the sizes give exactly.
-    scale: f64,
-}
+use crate::build::resize::{AxisChange, attributes};
+use crate::onnx::call::{Build as _, Call, Result};
 
 /// Resize. Before opset 11 it had neither `roi` nor coordinate modes.
 pub(in crate::onnx) fn resize(call: &mut Call<'_, '_>) -> Result<NodeId> {
@@ -78,21 +70,6 @@ fn simple(call: &mut Call<'_, '_>, scales: &[f64]) -> Result<NodeId> {
     attrs.insert("extrapolation_value", 0.0);
     let input = call.input(0)?;
     if kept.is_empty() { Ok(input) } else { call.add("resize", attrs, &[input]) }
-}
-
-fn attributes(changes: &[AxisChange], roi: &[f64]) -> Attrs {
-    let scales: Vec<f64> = changes.iter().map(|change| change.scale).collect();
-    attrs! {
-        axes: changes.iter().map(|change| change.axis as i64).collect::<Vec<i64>>(),
-        sizes: changes.iter().map(|change| change.size.clone()).collect::<Vec<Dim>>(),
-        scales: doubles(&scales),
-        roi: doubles(roi),
-    }
-}
-
-fn doubles(values: &[f64]) -> Tensor {
-    let data: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-    Tensor::new(DType::F64, [values.len()], data).expect("invariant: one value per element")
 }
 
 /// The changes sorted by axis, without those that change nothing, and the region of interest in the same
@@ -177,7 +154,7 @@ fn scaled(
                 let message =
                     format!("the size {} of axis {axis} is scaled by {scale}", shape[axis]);
                 return Err(call
-                    .fault("onnx-not-constant", message)
+                    .fault("not-constant", message)
                     .note("specialise the size with --dim or --shape"));
             }
         };
@@ -207,8 +184,7 @@ fn sized(
         };
         let scale = ratio.ok_or_else(|| {
             let message = format!("axis {axis} of size {} is resized to {size}", shape[axis]);
-            call.fault("onnx-not-constant", message)
-                .note("specialise the sizes with --dim or --shape")
+            call.fault("not-constant", message).note("specialise the sizes with --dim or --shape")
         })?;
         changes.push(AxisChange { axis, size, scale });
     }

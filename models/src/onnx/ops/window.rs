@@ -1,18 +1,10 @@
 //! Windows that slide over spatial axes: their geometry, and the convolutions.
 
-use fornax_ir::{Attrs, Dim, NodeId, attrs};
+use fornax_ir::{Dim, NodeId};
 
-use crate::onnx::call::{Call, Result};
-
-/// How windows lie on the spatial axes, one entry per axis.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::onnx) struct Geometry {
-    pub(in crate::onnx) kernel: Vec<i64>,
-    pub(in crate::onnx) strides: Vec<i64>,
-    pub(in crate::onnx) dilations: Vec<i64>,
-    pub(in crate::onnx) pads_begin: Vec<i64>,
-    pub(in crate::onnx) pads_end: Vec<i64>,
-}
+pub(in crate::onnx) use crate::build::window::Geometry;
+use crate::build::window::add_bias;
+use crate::onnx::call::{Build as _, Call, Result};
 
 /// Whether and how padding is computed from the sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +37,7 @@ impl AutoPad {
     }
 }
 
+/// How an ONNX node says it.
 impl Geometry {
     /// Kernel, strides, dilations and explicit pads; `weight` are the kernel's sizes by the weight.
     pub(in crate::onnx) fn read(
@@ -93,29 +86,6 @@ impl Geometry {
         Ok(geometry)
     }
 
-    fn check(&self, call: &Call<'_, '_>) -> Result<()> {
-        const LIMIT: i64 = 1 << 31;
-        let lists = [
-            ("kernel_shape", &self.kernel, 1),
-            ("strides", &self.strides, 1),
-            ("dilations", &self.dilations, 1),
-            ("pads", &self.pads_begin, 0),
-            ("pads", &self.pads_end, 0),
-        ];
-        for (name, values, least) in lists {
-            if !values.iter().all(|value| (least..LIMIT).contains(value)) {
-                let message = format!("`{name}` {values:?} must be numbers of at least {least}");
-                return Err(call.invalid(message));
-            }
-        }
-        Ok(())
-    }
-
-    /// Positions from the first to the last one of a window, both included.
-    pub(in crate::onnx) fn reach(&self, axis: usize) -> i64 {
-        (self.kernel[axis] - 1) * self.dilations[axis] + 1
-    }
-
     /// Replaces the pads by what `auto_pad` says for operands of these spatial sizes.
     pub(in crate::onnx) fn apply_auto_pad(
         &mut self,
@@ -142,20 +112,9 @@ impl Geometry {
         let covered = (windows - Dim::constant(1)) * stride + Dim::constant(self.reach(axis));
         let padding = (covered - size).as_const().ok_or_else(|| {
             let message = format!("the padding of spatial axis {axis} depends on its size {size}");
-            call.fault("onnx-not-constant", message)
-                .note("specialise the size with --dim or --shape")
+            call.fault("not-constant", message).note("specialise the size with --dim or --shape")
         })?;
         Ok(padding.max(0))
-    }
-
-    fn conv_attrs(&self, groups: i64) -> Attrs {
-        attrs! {
-            strides: self.strides.clone(),
-            pads_begin: self.pads_begin.clone(),
-            pads_end: self.pads_end.clone(),
-            dilations: self.dilations.clone(),
-            groups: groups,
-        }
     }
 }
 
@@ -181,7 +140,8 @@ pub(in crate::onnx) fn conv(call: &mut Call<'_, '_>) -> Result<NodeId> {
     let attrs = geometry.conv_attrs(call.int_or("group", 1)?);
     let (input, weight) = (call.input(0)?, call.input(1)?);
     let product = call.add("conv", attrs, &[input, weight])?;
-    add_bias(call, product)
+    let bias = call.optional(2)?;
+    add_bias(call, product, bias)
 }
 
 /// ConvTranspose.
@@ -217,8 +177,7 @@ pub(in crate::onnx) fn conv_transpose(call: &mut Call<'_, '_>) -> Result<NodeId>
             + Dim::constant(extra[axis] + geometry.reach(axis));
         let total = (full - target).as_const().ok_or_else(|| {
             let message = format!("the padding of spatial axis {axis} depends on its size {size}");
-            call.fault("onnx-not-constant", message)
-                .note("specialise the size with --dim or --shape")
+            call.fault("not-constant", message).note("specialise the size with --dim or --shape")
         })?;
         // ONNX, ConvTranspose: the odd rest goes to the end only for SAME_UPPER.
         let (begin, end) = match auto_pad {
@@ -233,33 +192,8 @@ pub(in crate::onnx) fn conv_transpose(call: &mut Call<'_, '_>) -> Result<NodeId>
     attrs.insert("output_padding", extra);
     let (input, weight) = (call.input(0)?, call.input(1)?);
     let product = call.add("conv_transpose", attrs, &[input, weight])?;
-    add_bias(call, product)
-}
-
-/// Adds the optional third input, one number per channel.
-fn add_bias(call: &mut Call<'_, '_>, product: NodeId) -> Result<NodeId> {
-    let Some(bias) = call.optional(2)? else { return Ok(product) };
-    let bias = per_channel(call, bias, product)?;
-    call.add("add", Attrs::none(), &[product, bias])
-}
-
-/// A vector with one element per channel, repeated to the shape of `like`, whose axis 1 are channels.
-pub(in crate::onnx) fn per_channel(
-    call: &mut Call<'_, '_>,
-    vector: NodeId,
-    like: NodeId,
-) -> Result<NodeId> {
-    let shape = call.graph().ty(like).shape.clone();
-    let found = call.graph().ty(vector).clone();
-    let Some(channels) = shape.get(1).filter(|&channels| found.shape[..] == [channels.clone()])
-    else {
-        let message = format!("one number per channel of {shape} is needed, but {found} is given");
-        return Err(call.invalid(message));
-    };
-    let mut column = vec![channels.clone()];
-    column.resize(shape.rank() - 1, Dim::constant(1));
-    let column = call.reshape(vector, &column)?;
-    call.broadcast(column, &shape)
+    let bias = call.optional(2)?;
+    add_bias(call, product, bias)
 }
 
 #[cfg(test)]

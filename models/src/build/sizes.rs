@@ -6,20 +6,20 @@ use fornax_bundle::Atom;
 use fornax_ir::{Dim, DimRange, Symbol};
 
 /// What a symbolic size of an input may be. Exporters write 10^9 for "to the end" of an axis.
-pub(super) const SYMBOL_RANGE: DimRange = DimRange { min: 0, max: FAR, divisor: 1 };
+pub(crate) const SYMBOL_RANGE: DimRange = DimRange { min: 0, max: FAR, divisor: 1 };
 
 /// Positions from here on stand for "to the end", whatever the size.
 const FAR: i64 = 1_000_000_000;
 
 /// Smallest and largest value of a size, whatever the symbols are within [`SYMBOL_RANGE`].
-pub(super) fn bounds(dim: &Dim) -> (i64, i64) {
+pub(crate) fn bounds(dim: &Dim) -> (i64, i64) {
     let ranges: BTreeMap<Symbol, DimRange> =
         symbols(dim).into_iter().map(|symbol| (symbol, SYMBOL_RANGE)).collect();
     dim.bounds(&ranges)
 }
 
 /// The symbols in a size.
-pub(super) fn symbols(dim: &Dim) -> BTreeSet<Symbol> {
+pub(crate) fn symbols(dim: &Dim) -> BTreeSet<Symbol> {
     let atoms = dim.terms().flat_map(|(monomial, _)| monomial);
     let inside = |atom: &Atom| match atom {
         Atom::Symbol(symbol) => BTreeSet::from([symbol.clone()]),
@@ -44,7 +44,7 @@ const MAX_ELEMENTS: i64 = 1 << 40;
 
 /// Whether a size expression is small enough to be worked with. Arithmetic on hostile or extremely deep
 /// models could otherwise make them grow without bound.
-pub(super) fn is_manageable(dim: &Dim) -> bool {
+pub(crate) fn is_manageable(dim: &Dim) -> bool {
     weight(dim, MAX_WEIGHT).is_some()
 }
 
@@ -62,7 +62,7 @@ fn weight(dim: &Dim, budget: usize) -> Option<usize> {
 }
 
 /// What makes a shape one that no tensor can have, or one that Fornax does not work with.
-pub(super) fn fault(shape: &[Dim]) -> Option<String> {
+pub(crate) fn fault(shape: &[Dim]) -> Option<String> {
     if shape.len() > MAX_RANK {
         return Some(format!("{} axes are more than {MAX_RANK}", shape.len()));
     }
@@ -86,7 +86,7 @@ pub(super) fn fault(shape: &[Dim]) -> Option<String> {
 }
 
 /// The smaller of two sizes.
-pub(super) fn smaller(a: &Dim, b: &Dim) -> Dim {
+pub(crate) fn smaller(a: &Dim, b: &Dim) -> Dim {
     match bounds(&(a - b)) {
         (_, high) if high <= 0 => a.clone(),
         (low, _) if low >= 0 => b.clone(),
@@ -95,7 +95,7 @@ pub(super) fn smaller(a: &Dim, b: &Dim) -> Dim {
 }
 
 /// The larger of two sizes.
-pub(super) fn larger(a: &Dim, b: &Dim) -> Dim {
+pub(crate) fn larger(a: &Dim, b: &Dim) -> Dim {
     match bounds(&(a - b)) {
         (_, high) if high <= 0 => b.clone(),
         (low, _) if low >= 0 => a.clone(),
@@ -105,7 +105,7 @@ pub(super) fn larger(a: &Dim, b: &Dim) -> Dim {
 
 /// A start or end position that counts from the back when it is negative, or `None` when its sign
 /// depends on symbols.
-pub(super) fn from_front(position: &Dim, size: &Dim) -> Option<Dim> {
+pub(crate) fn from_front(position: &Dim, size: &Dim) -> Option<Dim> {
     match bounds(position) {
         (low, _) if low >= 0 => Some(position.clone()),
         (_, high) if high < 0 => Some(position + size),
@@ -115,15 +115,15 @@ pub(super) fn from_front(position: &Dim, size: &Dim) -> Option<Dim> {
 
 /// The part of an axis that a slice takes: `count` elements from `start` on, `step` apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Span {
-    pub(super) start: Dim,
-    pub(super) count: Dim,
-    pub(super) step: i64,
+pub(crate) struct Span {
+    pub(crate) start: Dim,
+    pub(crate) count: Dim,
+    pub(crate) step: i64,
 }
 
 /// The part of an axis of `size` elements between `start` and `end`, clamped as ONNX Slice (opset 13)
 /// says; `None` when the sign of a position depends on symbols. `step` is not 0.
-pub(super) fn span(start: &Dim, end: &Dim, step: i64, size: &Dim) -> Option<Span> {
+pub(crate) fn span(start: &Dim, end: &Dim, step: i64, size: &Dim) -> Option<Span> {
     let (zero, one) = (Dim::constant(0), Dim::constant(1));
     // Where the walk may begin and where it ends at the latest: [0, size] forwards, and backwards
     // [0, size - 1] for the start and [-1, size - 1] for the end.

@@ -4,12 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fornax_ir::{Dim, Symbol};
 
-use super::proto::{DimensionValue, TensorShapeProto};
 use crate::{ImportError, ImportOptions};
 
 /// A size as an input declares it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Declared {
+pub(crate) enum Declared {
     /// A number.
     Fixed(i64),
     /// A name that it shares with equal sizes.
@@ -19,29 +18,14 @@ pub(super) enum Declared {
 }
 
 /// Name and declared sizes of an input; no sizes when even the rank is unknown.
-pub(super) struct DeclaredInput {
-    pub(super) name: String,
-    pub(super) shape: Option<Vec<Declared>>,
-}
-
-impl Declared {
-    /// The sizes of a shape in the file; a negative number is how some exporters write "unknown".
-    pub(super) fn shape(proto: &TensorShapeProto) -> Vec<Self> {
-        let size = |value: &Option<DimensionValue>| match value {
-            Some(DimensionValue::Value(size)) if *size >= 0 => Self::Fixed(*size),
-            // Some exporters write "?" for sizes that have nothing in common.
-            Some(DimensionValue::Param(name)) if !name.is_empty() && name != "?" => {
-                Self::Named(name.clone())
-            }
-            _ => Self::Unknown,
-        };
-        proto.dim.iter().map(|dim| size(&dim.value)).collect()
-    }
+pub(crate) struct DeclaredInput {
+    pub(crate) name: String,
+    pub(crate) shape: Option<Vec<Declared>>,
 }
 
 /// What each named size is.
 #[derive(Debug, Default)]
-pub(super) struct Symbols {
+pub(crate) struct Symbols {
     sizes: BTreeMap<String, Dim>,
     taken: BTreeSet<String>,
 }
@@ -51,7 +35,7 @@ impl Symbols {
     ///
     /// # Errors
     /// When an option names no dimension or input of the model, or contradicts it.
-    pub(super) fn resolve(
+    pub(crate) fn resolve(
         inputs: &[DeclaredInput],
         options: &ImportOptions,
     ) -> Result<(Self, Vec<Vec<Dim>>), ImportError> {
@@ -66,7 +50,7 @@ impl Symbols {
     }
 
     /// A declared size, when it is a number or a name that an input has introduced.
-    pub(super) fn size(&self, declared: &Declared) -> Option<Dim> {
+    pub(crate) fn size(&self, declared: &Declared) -> Option<Dim> {
         match declared {
             Declared::Fixed(size) => Some(Dim::constant(*size)),
             Declared::Named(name) => self.sizes.get(name).cloned(),
