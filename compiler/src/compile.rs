@@ -80,7 +80,7 @@ pub struct Compiled {
     pub ops: usize,
 }
 
-/// Compiles a model file: ONNX, or a graph in text form (`.gir`).
+/// Compiles a model file: ONNX, `.pt2`, TorchScript, or a graph in text form (`.gir`).
 ///
 /// # Errors
 /// When the model cannot be read, imported or compiled; see [`Error`].

@@ -34,4 +34,4 @@ pub use load::Loaded;
 #[cfg(feature = "llvm")]
 pub use options::{CompileOptions, Rewrites, Steering, WeightsMode};
 pub use report::report;
-pub use sizes::{parse_dims, parse_shapes};
+pub use sizes::{GivenShape, parse_dims, parse_shapes};

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 
-use fornax_ir::{Diagnostic, Dim};
+use fornax_ir::{DType, Diagnostic, Dim};
 
 use crate::onnx::WireFault;
+pub use crate::torch::archive::ArchiveError;
 
 /// Why a model cannot be imported. Every variant is about the user's model, options or files.
 #[derive(Debug, thiserror::Error)]
@@ -33,12 +34,36 @@ pub enum ImportError {
         path: PathBuf,
     },
     /// The file is recognisably something else.
-    #[error("{}: not an ONNX model, but {what}", path.display())]
+    #[error("{}: not a model that Fornax reads, but {what}", path.display())]
     OtherFormat {
         /// The file.
         path: PathBuf,
         /// What it is, and what to do.
         what: &'static str,
+    },
+    /// The file is a zip archive that cannot be read.
+    #[error("{}: {source}", path.display())]
+    Archive {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: ArchiveError,
+    },
+    /// The file is a `.pt2`, but not a whole or a known one.
+    #[error("{}: not a readable .pt2 file: {what}", path.display())]
+    Exported {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+    /// The file is one of TorchScript, but its parts cannot be read.
+    #[error("{}: not a readable TorchScript file: {what}", path.display())]
+    TorchScript {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
     },
     /// The file's bytes do not hold together.
     #[error("{}: not a readable ONNX model: {fault}", path.display())]
@@ -138,6 +163,8 @@ pub struct ImportOptions {
     pub dims: BTreeMap<String, u64>,
     /// Shapes of inputs. A size may stay symbolic; it then gets that name.
     pub shapes: BTreeMap<String, Vec<Dim>>,
+    /// Element types of inputs, where the model says nothing of them (TorchScript that is not traced).
+    pub dtypes: BTreeMap<String, DType>,
     /// Weights whose data file does not exist are imported without data, to be bound by name later.
     pub allow_missing_weights: bool,
 }

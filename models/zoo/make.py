@@ -3,12 +3,15 @@
     python models/zoo/make.py [FOLDER]
 
 needs torch 2.11, onnx 1.23 and onnxscript 0.7 (the versions the committed files were made with). Every
-model has a symbolic batch size. Seeds are fixed, so that a new run gives the same files.
+model has a symbolic batch size (TorchScript has no sizes but those of the trace). Seeds are fixed, so that a new run gives the same files.
 """
 
+import copy
 import sys
+import zipfile
 from pathlib import Path
 
+import numpy
 import onnx
 import torch
 from torch import nn
@@ -127,6 +130,10 @@ class Recommender(nn.Module):
         return torch.sigmoid(self.top(torch.cat([bottom, products], dim=1)))
 
 
+#: Models that are exported in the formats of PyTorch too.
+TORCH_TOO = ("depthwise_cnn", "recommender")
+
+
 def warm_up(module, example):
     """Gives batch norms statistics that are not their defaults."""
     module.train()
@@ -149,6 +156,43 @@ def export(module, example, path):
     onnx.checker.check_model(model)
     path.write_bytes(model.SerializeToString(deterministic=True))
     print(f"{path}: {path.stat().st_size} bytes")
+
+
+def export_torch(module, example, path):
+    """The same module as `.pt2` and as TorchScript, and what it gives in double precision (`.npz`)."""
+    batch = torch.export.Dim("batch", min=1, max=64)
+    program = torch.export.export(module, example, dynamic_shapes=tuple({0: batch} for _ in example))
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)
+    torch.export.save(program, path.with_suffix(".pt2"))
+    torch.jit.trace(module, example).save(path.with_suffix(".pt"))
+    slim(path.with_suffix(".pt2"))
+    slim(path.with_suffix(".pt"))
+    record(module, example, path.with_suffix(".npz"))
+
+
+def record(module, example, path):
+    exact = copy.deepcopy(module).double()
+    inputs = [tensor.double() if tensor.is_floating_point() else tensor for tensor in example]
+    with torch.no_grad():
+        outputs = exact(*inputs)
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    arrays = {f"in_{at}": tensor.numpy() for at, tensor in enumerate(example)}
+    arrays |= {f"out_{at}": tensor.numpy() for at, tensor in enumerate(outputs)}
+    numpy.savez(path, **arrays)
+
+
+def slim(path):
+    """Drops what tells of this machine and what no reader needs: where code was, example inputs, an id."""
+    with zipfile.ZipFile(path) as archive:
+        entries = {name: archive.read(name) for name in archive.namelist()}
+    dropped = (".debug_pkl", "serialization_id", "sample_inputs/model.pt")
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in entries.items():
+            if not name.endswith(dropped):
+                packed = name.endswith((".py", ".json"))
+                method = zipfile.ZIP_DEFLATED if packed else zipfile.ZIP_STORED
+                archive.writestr(zipfile.ZipInfo(name), data, compress_type=method)
 
 
 def strip(model):
@@ -177,7 +221,10 @@ def main(folder):
     }
     for name, (make, example) in zoo.items():
         torch.manual_seed(0)
-        export(warm_up(make(), example), example, folder / f"{name}.onnx")
+        module = warm_up(make(), example)
+        export(module, example, folder / f"{name}.onnx")
+        if name in TORCH_TOO:
+            export_torch(module, example, folder / f"{name}.onnx")
 
 
 if __name__ == "__main__":

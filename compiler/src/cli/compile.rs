@@ -16,7 +16,7 @@ use super::{Verdict, option_error, print_json};
 /// Options of `fornax compile`.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
-    /// The exported model (.onnx)
+    /// The exported model: ONNX, .pt2 (torch.export.save), TorchScript, or a graph (.gir)
     model: PathBuf,
     /// The bundle to write
     #[arg(short, long, value_name = "FILE.fnx", required_unless_present = "emit")]
@@ -41,7 +41,7 @@ pub(crate) struct Args {
     /// Give a symbolic dimension a size, as in batch=8 (repeatable)
     #[arg(long, value_name = "NAME=SIZE")]
     dim: Vec<String>,
-    /// Give an input a shape, as in x=1,3,224,224 (repeatable)
+    /// Give an input a shape, as in x=1,3,224,224, or with an element type, as in x=i64[1,16] (repeatable)
     #[arg(long, value_name = "INPUT=SIZES")]
     shape: Vec<String>,
     /// embed the weights, or leave them external: bound by name at load; present embeds those whose data
@@ -282,13 +282,14 @@ fn options(args: &Args) -> Result<CompileOptions, Error> {
         return Err(option_error("--sass", reason));
     }
     options.import.dims = parse_dims(&args.dim).map_err(|reason| option_error("--dim", reason))?;
-    options.import.shapes = parse_shapes(&args.shape)
-        .map_err(|reason| option_error("--shape", reason))?
-        .into_iter()
-        .map(|(name, sizes)| {
-            (name, sizes.into_iter().map(|size| Dim::constant(size as i64)).collect())
-        })
-        .collect();
+    let shapes = parse_shapes(&args.shape).map_err(|reason| option_error("--shape", reason))?;
+    for (name, (dtype, sizes)) in shapes {
+        if let Some(dtype) = dtype {
+            options.import.dtypes.insert(name.clone(), dtype);
+        }
+        let sizes = sizes.into_iter().map(|size| Dim::constant(size as i64)).collect();
+        options.import.shapes.insert(name, sizes);
+    }
     Ok(options)
 }
 

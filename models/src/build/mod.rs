@@ -4,6 +4,7 @@
 pub(crate) mod contraction;
 pub(crate) mod known;
 pub(crate) mod loss;
+mod missing;
 pub(crate) mod movement;
 pub(crate) mod recurrent;
 pub(crate) mod reduce;
@@ -21,6 +22,7 @@ use fornax_ir::{
     attrs,
 };
 
+pub(crate) use self::missing::Missing;
 pub(crate) use self::value::{Content, Value};
 use crate::ImportError;
 use crate::error::MAX_DIAGNOSTICS;

@@ -13,6 +13,8 @@ pub(crate) enum Declared {
     Fixed(i64),
     /// A name that it shares with equal sizes.
     Named(String),
+    /// An expression of names.
+    Derived(Dim),
     /// Nothing is said.
     Unknown,
 }
@@ -54,6 +56,14 @@ impl Symbols {
         match declared {
             Declared::Fixed(size) => Some(Dim::constant(*size)),
             Declared::Named(name) => self.sizes.get(name).cloned(),
+            Declared::Derived(dim) => {
+                let value = |symbol: Symbol| {
+                    let size = self.sizes.get(symbol.as_ref()).cloned();
+                    size.map(|size| (symbol, size))
+                };
+                let values = dim.symbols().into_iter().map(value).collect::<Option<_>>()?;
+                Some(dim.substitute(&values))
+            }
             Declared::Unknown => None,
         }
     }
@@ -64,15 +74,21 @@ impl Symbols {
         options: &ImportOptions,
     ) -> Result<(), ImportError> {
         let sizes = inputs.iter().flat_map(|input| input.shape.iter().flatten());
-        let names: BTreeSet<&str> = sizes
-            .filter_map(|size| match size {
-                Declared::Named(name) => Some(name.as_str()),
-                _ => None,
+        let names: BTreeSet<String> = sizes
+            .flat_map(|size| match size {
+                Declared::Named(name) => vec![name.clone()],
+                Declared::Derived(dim) => {
+                    dim.symbols().iter().map(|symbol| symbol.as_ref().to_owned()).collect()
+                }
+                _ => Vec::new(),
             })
             .collect();
         for (name, &size) in &options.dims {
             if !names.contains(name.as_str()) {
-                return Err(ImportError::UnknownDim { name: name.clone(), known: list(names) });
+                return Err(ImportError::UnknownDim {
+                    name: name.clone(),
+                    known: list(names.iter().map(String::as_str)),
+                });
             }
             let size = i64::try_from(size)
                 .map_err(|_| ImportError::HugeSize { name: name.clone(), size })?;
@@ -103,6 +119,10 @@ impl Symbols {
                 let expected = match declared {
                     Declared::Unknown => continue,
                     Declared::Fixed(size) => Dim::constant(*size),
+                    Declared::Derived(_) => match self.size(declared) {
+                        Some(size) => size,
+                        None => continue,
+                    },
                     Declared::Named(symbol) => {
                         self.sizes.entry(symbol.clone()).or_insert_with(|| given.clone()).clone()
                     }
@@ -133,17 +153,28 @@ impl Symbols {
         };
         let mut shape = Vec::with_capacity(declared.len());
         for (axis, size) in declared.iter().enumerate() {
+            if let Declared::Derived(dim) = size {
+                for symbol in dim.symbols() {
+                    self.introduce(symbol.as_ref());
+                }
+            }
             shape.push(match (size, self.size(size)) {
                 (_, Some(dim)) => dim,
-                (Declared::Named(name), None) => {
-                    let dim = Dim::symbol(self.fresh(name));
-                    self.sizes.insert(name.clone(), dim.clone());
-                    dim
-                }
+                (Declared::Named(name), None) => self.introduce(name),
                 (_, None) => Dim::symbol(self.fresh(&format!("{}.{axis}", input.name))),
             });
         }
         Ok(shape)
+    }
+
+    /// The size that a name stands for, a new symbol if it is not known yet.
+    fn introduce(&mut self, name: &str) -> Dim {
+        if let Some(size) = self.sizes.get(name) {
+            return size.clone();
+        }
+        let dim = Dim::symbol(self.fresh(name));
+        self.sizes.insert(name.to_owned(), dim.clone());
+        dim
     }
 
     /// A symbol that the text of sizes can hold, as like `name` as can be, and not yet taken.

@@ -7,16 +7,10 @@ use fornax_ir::{Diagnostic, SourceMap};
 use super::import::source_node;
 use super::proto::{GraphProto, ModelProto, NodeProto};
 use super::table;
+use crate::build::Missing;
 
 /// Oldest and newest version of the standard operator set whose operators the table knows.
 const OPSETS: std::ops::RangeInclusive<i64> = 1..=28;
-
-/// Nodes of one kind that cannot be imported.
-struct Group<'m> {
-    count: usize,
-    first: &'m NodeProto,
-    index: usize,
-}
 
 /// All that the model needs and the importer does not have: unsupported operators with their counts and
 /// first nodes in one diagnostic, and one for each other feature.
@@ -63,33 +57,18 @@ pub(super) fn operators(
     opsets: &BTreeMap<&str, i64>,
     sources: &mut SourceMap,
 ) -> Option<Diagnostic> {
-    let mut groups: BTreeMap<String, Group<'_>> = BTreeMap::new();
+    let mut missing = Missing::default();
     for (index, node) in graph.node.iter().enumerate() {
-        if let Some(kind) = missing(node, opsets) {
-            let group = groups.entry(kind).or_insert(Group { count: 0, first: node, index });
-            group.count += 1;
+        if let Some(kind) = missing_kind(node, opsets) {
+            let opset = opsets.get(table::domain(&node.domain)).copied();
+            missing.add(kind, || source_node(node, index, opset));
         }
     }
-    let (_, first) = groups.first_key_value()?;
-    let opset = |node: &NodeProto| opsets.get(table::domain(&node.domain)).copied();
-    let loc = sources.add(source_node(first.first, first.index, opset(first.first)));
-    let kinds: Vec<&str> = groups.keys().map(String::as_str).collect();
-    let message = match kinds[..] {
-        [one] => format!("the operator {one} is not supported"),
-        _ => format!("{} operators are not supported: {}", kinds.len(), kinds.join(", ")),
-    };
-    let mut fault = Diagnostic::new("onnx-unsupported-op", message).at(loc);
-    for (kind, group) in &groups {
-        let nodes =
-            if group.count == 1 { "1 node".to_owned() } else { format!("{} nodes", group.count) };
-        let name = super::order::node_name(group.first);
-        fault = fault.note(format!("{kind}: {nodes}, first node {} {name:?}", group.index));
-    }
-    Some(fault)
+    missing.fault("onnx-unsupported-op", sources)
 }
 
 /// The operator that is missing from the table, with what distinguishes it.
-fn missing(node: &NodeProto, opsets: &BTreeMap<&str, i64>) -> Option<String> {
+fn missing_kind(node: &NodeProto, opsets: &BTreeMap<&str, i64>) -> Option<String> {
     let domain = table::domain(&node.domain);
     let name =
         if domain.is_empty() { node.op_type.clone() } else { format!("{domain}.{}", node.op_type) };

@@ -13,7 +13,7 @@ use crate::ImportError;
 
 /// First bytes of files that people mistake for ONNX models, and what to say.
 const OTHER_FORMATS: &[(&[u8], &str)] = &[
-    (b"PK\x03\x04", "a zip archive (TorchScript or .pt2 perhaps)"),
+    (b"PK\x03\x04", "a zip archive (TorchScript or .pt2 perhaps); import it from its file"),
     (b"version https://git-lfs", "a Git LFS pointer; fetch the file itself with `git lfs pull`"),
     (b"\x1f\x8b", "a gzip file; unpack it first"),
     (b"\x89HDF", "an HDF5 file (Keras perhaps); export the model to ONNX"),
@@ -43,20 +43,27 @@ pub(crate) fn map(path: &Path) -> io::Result<Bytes> {
     Ok(Bytes::from_owner(map))
 }
 
+/// The bytes of a model's file, mapped.
+///
+/// # Errors
+/// [`ImportError`] for what cannot be read or is no file.
+pub(crate) fn read(path: &Path) -> Result<Bytes, ImportError> {
+    if path.is_dir() {
+        return Err(ImportError::NotAFile { path: path.to_owned() });
+    }
+    map(path).map_err(|source| match source.kind() {
+        io::ErrorKind::InvalidInput => ImportError::NotAFile { path: path.to_owned() },
+        _ => ImportError::Read { path: path.to_owned(), source },
+    })
+}
+
 /// Reads a model file; its tensors share the memory map.
 ///
 /// # Errors
 /// [`ImportError`] for a file that cannot be read, is empty, truncated, damaged, another
 /// format, or exceeds the limits on depth and counts.
 pub(crate) fn open(path: &Path) -> Result<ModelProto, ImportError> {
-    if path.is_dir() {
-        return Err(ImportError::NotAFile { path: path.to_owned() });
-    }
-    let bytes = map(path).map_err(|source| match source.kind() {
-        io::ErrorKind::InvalidInput => ImportError::NotAFile { path: path.to_owned() },
-        _ => ImportError::Read { path: path.to_owned(), source },
-    })?;
-    decode(bytes, path)
+    decode(read(path)?, path)
 }
 
 /// Decodes a model; `path` is only for messages.

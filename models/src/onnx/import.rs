@@ -407,6 +407,7 @@ impl<'m> Importer<'m> {
         let text = |size: &Declared| match size {
             Declared::Fixed(size) => size.to_string(),
             Declared::Named(name) => name.clone(),
+            Declared::Derived(size) => size.to_string(),
             Declared::Unknown => "?".to_owned(),
         };
         let shape: Vec<String> = shape.iter().flatten().map(text).collect();

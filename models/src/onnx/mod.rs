@@ -18,6 +18,7 @@ mod tensor;
 mod wire;
 
 pub use external::ExternalError;
+pub(crate) use file::read;
 pub use import::{import_bytes, import_file};
 pub use tensor::{TensorError, dtype, to_tensor};
 pub use wire::WireFault;
