@@ -8,8 +8,8 @@ use fornax_ir::{BinaryFn, Scalar, ScalarExpr, UnaryFn};
 
 use super::fold::{self, Folded};
 use super::{
-    Block, Instruction, Kernel, Layout, Memory, MmaTile, Param, Shared, Statement, Ty, ValueId,
-    WgmmaTile,
+    Block, Instruction, Kernel, Layout, Memory, MmaTile, Param, Places, Shared, Statement, Ty,
+    ValueId, WgmmaTile,
 };
 
 /// Builds a [`Kernel`] statement by statement.
@@ -358,6 +358,19 @@ impl KernelBuilder {
     ) -> ValueId {
         let ty = self.ty(sums).clone();
         self.push(Instruction::WgmmaRegisters { tile, left, right, sums }, vec![ty])[0]
+    }
+
+    /// Begins to add products of left factors in plain shared memory: see [`Instruction::WgmmaPlaces`].
+    pub fn wgmma_places(
+        &mut self,
+        tile: WgmmaTile,
+        (memory, offset, places): (Memory, ValueId, Places),
+        right: (Memory, ValueId),
+        sums: ValueId,
+    ) -> ValueId {
+        let ty = self.ty(sums).clone();
+        let left = (memory, offset);
+        self.push(Instruction::WgmmaPlaces { tile, left, places, right, sums }, vec![ty])[0]
     }
 
     /// Waits for all but the latest products: see [`Instruction::WgmmaPending`].

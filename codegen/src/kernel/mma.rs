@@ -54,6 +54,50 @@ pub struct WgmmaTile {
     pub groups_n: u32,
 }
 
+/// Where the rows of a left operand lie that is read from shared memory in parts of 16 bytes: adjacent inner
+/// elements of a row (PTX ISA, "Matrix Descriptor Format", without swizzle). The parts of eight rows are
+/// adjacent. All numbers are elements, multiples of a part's.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Places {
+    /// From eight rows to the next eight of the same product.
+    pub stride: u32,
+    /// Products of 64 rows lie in lines of so many, a power of two.
+    pub across: u32,
+    /// From a product to the next one in its line.
+    pub step: u32,
+    /// From a line to the next.
+    pub pitch: u32,
+    /// Where each part of the inner elements starts: two for each product, in rising order, up to those of
+    /// 128 bytes. The right operand's begin at its first ones.
+    pub starts: Vec<u32>,
+}
+
+/// Bytes of a part of [`Places`].
+const PART_BYTES: u32 = 16;
+
+/// Parts of the inner elements of one instruction, and most of them in a step.
+const INSTRUCTION_PARTS: usize = 2;
+const MOST_PARTS: usize = 8;
+
+impl Places {
+    /// Where a product of 64 rows lies from the first one.
+    pub fn product(&self, number: u32) -> u32 {
+        number % self.across * self.step + number / self.across * self.pitch
+    }
+
+    /// Whether all numbers are what they have to be for elements of `bytes`.
+    pub fn is_whole(&self, bytes: u32) -> bool {
+        let parts = [self.stride, self.step, self.pitch];
+        let whole = |&elements: &u32| (elements * bytes).is_multiple_of(PART_BYTES);
+        let rises = |pair: &[u32]| pair[0] <= pair[1];
+        parts.iter().chain(&self.starts).all(whole)
+            && self.across.is_power_of_two()
+            && (INSTRUCTION_PARTS..=MOST_PARTS).contains(&self.starts.len())
+            && self.starts.len().is_multiple_of(INSTRUCTION_PARTS)
+            && self.starts.chunks(INSTRUCTION_PARTS).all(rises)
+    }
+}
+
 /// Bytes of adjacent inner elements that a thread holds of a row.
 const HELD_BYTES: u32 = 16;
 

@@ -19,7 +19,7 @@ mod verify;
 
 pub use builder::KernelBuilder;
 pub use layout::{Layout, Mode};
-pub use mma::{Factor, MmaTile, WgmmaTile};
+pub use mma::{Factor, MmaTile, Places, WgmmaTile};
 pub use text::{ParseError, parse};
 pub use verify::verify;
 
@@ -268,6 +268,21 @@ pub enum Instruction {
         /// What is added to.
         sums: ValueId,
     },
+    /// As [`Instruction::Wgmma`] with a left operand whose rows lie where [`Places`] says in shared memory
+    /// that is not swizzled, from a scalar offset (`i32`, in elements, a multiple of 16 bytes) on, and for as
+    /// many inner elements.
+    WgmmaPlaces {
+        /// What is multiplied and how it is laid out.
+        tile: WgmmaTile,
+        /// Where the left operand lies, and from where on.
+        left: (Memory, ValueId),
+        /// Where its parts lie from there.
+        places: Places,
+        /// Where the right tile lies, and from where on.
+        right: (Memory, ValueId),
+        /// What is added to.
+        sums: ValueId,
+    },
     /// The sums of [`Instruction::Wgmma`] when they are there; all that was begun is. Block-wide.
     WgmmaWait(ValueId),
     /// Waits until of all [`Instruction::Wgmma`] that were begun at most this many, the latest, are under way:
@@ -437,6 +452,7 @@ impl Instruction {
             Instruction::Mma { .. } => "mma",
             Instruction::Wgmma { .. } => "wgmma",
             Instruction::WgmmaRegisters { .. } => "wgmma_registers",
+            Instruction::WgmmaPlaces { .. } => "wgmma_places",
             Instruction::WgmmaWait(_) => "wgmma_wait",
             Instruction::WgmmaPending(_) => "wgmma_pending",
             Instruction::ProxyFence => "proxy_fence",

@@ -336,6 +336,21 @@ impl Verifier<'_> {
                 self.factors(tile, right.0, right.1)?;
                 self.sums(tile, *sums)?
             }
+            Instruction::WgmmaPlaces { tile, left, places, right, sums } => {
+                self.together()?;
+                ensure!(tile.is_whole(), "the tile is not made of whole products");
+                let dtype = tile.factor.dtype();
+                let plain = matches!(left.0, Memory::Shared(index)
+                    if self.kernel.shared.get(index as usize).is_some_and(|of| !of.swizzled));
+                let fits = plain && self.array(left.0)? == dtype;
+                ensure!(fits, "{:?} is no plain shared array of factors", left.0);
+                ensure!(places.is_whole(dtype.size() as u32), "the places are not whole parts");
+                ensure!(tile.products().is_power_of_two(), "the products make no lines");
+                let scalar = *self.ty(left.1)? == Ty::Scalar(DType::I32);
+                ensure!(scalar, "%{} is no scalar i32", left.1.0);
+                self.factors(tile, right.0, right.1)?;
+                self.sums(tile, *sums)?
+            }
             Instruction::WgmmaWait(sums) => {
                 self.together()?;
                 self.ty(*sums)?.clone()

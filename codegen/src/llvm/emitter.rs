@@ -37,8 +37,9 @@ pub(super) struct Emitter<'c, 'k> {
     /// What each register of an integer adds to the first one, where that is known.
     relative: Vec<Option<Vec<i64>>>,
     /// Runs before all code: what depends on the thread number alone stands here once.
-    entry: BasicBlock<'c>,
+    pub entry: BasicBlock<'c>,
     digits: BTreeMap<(u32, u32), IntValue<'c>>,
+    pub group_digits: BTreeMap<(u32, u32), IntValue<'c>>,
 }
 
 impl<'c, 'k> Emitter<'c, 'k> {
@@ -79,6 +80,7 @@ impl<'c, 'k> Emitter<'c, 'k> {
             relative: vec![None; kernel.values.len()],
             entry,
             digits: BTreeMap::new(),
+            group_digits: BTreeMap::new(),
         }
     }
 
@@ -156,6 +158,9 @@ impl<'c, 'k> Emitter<'c, 'k> {
             }
             Instruction::WgmmaRegisters { tile, left, right, sums } => {
                 vec![self.wgmma_registers(tile, *left, *right, *sums)]
+            }
+            Instruction::WgmmaPlaces { tile, left, places, right, sums } => {
+                vec![self.wgmma_places(tile, (*left, places), *right, *sums)]
             }
             Instruction::Reorder(value) => vec![self.reorder(*value, statement.results[0])],
             Instruction::Ticket { memory, offset } => vec![vec![self.ticket(*memory, *offset)]],

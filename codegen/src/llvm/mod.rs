@@ -91,7 +91,9 @@ pub fn emit_ptx(kernel: &Kernel, target: Target) -> Result<PtxModule, CodegenErr
 
 fn uses_wgmma(block: &Block) -> bool {
     block.0.iter().any(|statement| match &statement.instruction {
-        Instruction::Wgmma { .. } | Instruction::WgmmaRegisters { .. } => true,
+        Instruction::Wgmma { .. }
+        | Instruction::WgmmaRegisters { .. }
+        | Instruction::WgmmaPlaces { .. } => true,
         Instruction::For { body, .. } | Instruction::If { body, .. } => uses_wgmma(body),
         _ => false,
     })

@@ -1,15 +1,18 @@
 //! Convolutions whose taps read the left operand from shared memory.
 //!
 //! A block's tile is a box of positions along the last two axes of the windows. What all taps of these
-//! positions read of some channels, the *patch*, is copied to shared memory once, ahead of its use; warps
-//! read the factors that they hold from the places that their positions and the step's taps have in it. A
-//! step of 32 inner elements is some channels of as many taps as make 32 of them. Only right factors are
-//! copied for each step, as in [`super::pipeline`].
+//! positions read of some channels, the *patch*, is rounded and written to shared memory once, four channels
+//! of a place together, so that a warpgroup multiplies 64 positions from where a tap reads them: only the
+//! start differs between taps. A step of 32 inner elements is some channels of as many taps as make 32 of
+//! them. While a patch is multiplied, the next one's elements are on their way through registers. Right
+//! factors are copied for each step, as in [`super::pipeline`].
 
-use fornax_ir::plan::adjacent::moved_input;
+use std::collections::VecDeque;
+
+use fornax_ir::plan::PAIRED_SUMS;
 use fornax_ir::plan::index::IndexSpace;
 use fornax_ir::plan::windows::{WindowAxis, Windows};
-use fornax_ir::{BinaryFn, DType, Dim};
+use fornax_ir::{BinaryFn, DType, Dim, Scalar};
 
 use super::emit::{Array, Emitter};
 use super::index::{Condition, Index, Mask};
@@ -17,28 +20,40 @@ use super::pointwise::{modes, tail};
 use super::product::{Group, Product};
 use super::tile_mma::{Tiling, Unit};
 use super::{CodegenError, pipeline};
-use crate::kernel::{KernelBuilder, Layout, Memory, ValueId};
+use crate::kernel::{KernelBuilder, Layout, Memory, Places, ValueId, WgmmaTile};
 
-/// Elements that are copied at once where that is aligned (16 bytes).
+/// Channels of a place that lie together (16 bytes).
 const PART: u32 = 4;
 
-/// Inner elements of a step.
+/// Inner elements of a step, and parts of it that one instruction multiplies.
 const STEP: u32 = 32;
+const INSTRUCTION_PARTS: usize = 2;
 
 /// Steps of a patch, each of them code of its own.
 const MOST_STEPS: u32 = 50;
 
-/// Bytes of the patches in shared memory, so that two blocks fit into a multiprocessor.
+/// Bytes of the patches in shared memory: of blocks of which two fit into a multiprocessor, and of larger ones.
 const MOST_PATCH_BYTES: u32 = 64 * 1024;
+const MOST_LARGE_PATCH_BYTES: u32 = 112 * 1024;
+
+/// Positions from which on a tile is a large one.
+const LARGE_TILE: u32 = 256;
 
 /// Channels of a patch.
 const HELD: [u32; 4] = [32, 16, 8, 4];
 
-/// Rows of a tile that the lanes of a warp hold side by side.
-const ADJACENT_ROWS: u32 = 8;
+/// Positions of a product, and adjacent ones of them at least.
+const BOX: u32 = 64;
+const ADJACENT: u32 = 8;
 
-/// Threads in a warp.
-const WARP: u32 = 32;
+/// Parts of a patch that a thread has on their way at once while nothing is multiplied.
+const FIRST_PARTS: u32 = 4;
+
+/// Steps from where a part of the next patch is asked for to where it is written.
+const STEPS_BETWEEN: u32 = 2;
+
+/// Patches of a left factor's parts in shared memory where it is split.
+const SPLIT_PARTS: u32 = 3;
 
 /// How a convolution is cut into patches.
 #[derive(Debug, Clone)]
@@ -54,19 +69,19 @@ pub(super) struct Patch {
     taps_held: u32,
     /// Steps of a patch.
     pub steps: u32,
-    /// Elements copied at once.
-    vector: u32,
-    /// Elements before the first one of a row of the patch, so that parts are aligned.
-    shift: u32,
-    /// Elements from one row along each window axis to the next, and from channel to channel.
+    /// Places from one along each window axis to the next, and all of a patch. Along the last axis those that
+    /// positions have between them lie apart, in `step` lines of some.
     strides: Vec<u32>,
-    channel_stride: u32,
+    line: u32,
+    places: u32,
+    /// Positions along the last axis of a box of 64 that are multiplied together.
+    box_width: u32,
 }
 
 impl Patch {
     /// The patches of a contraction for tiles of `positions`, `width` of them along the last axis; none where
-    /// its windows are of another kind.
-    pub fn of(product: &Product<'_>, width: u32, positions: u32) -> Option<Patch> {
+    /// its windows are of another kind or such tiles are no boxes. `parts`: patches of each factor's parts.
+    pub fn of(product: &Product<'_>, width: u32, positions: u32, parts: u32) -> Option<Patch> {
         let mut space = IndexSpace::new(product.site.dims);
         let Windows { axes: windows, channel } = Windows::of(&product.form, &mut space)?;
         let channels = product.form.axes[channel].0.clone();
@@ -77,61 +92,51 @@ impl Patch {
         if count > 1 {
             tile[count - 2] = positions / tile[count - 1];
         }
-        let taps: u32 = windows.iter().map(|window| window.taps).product();
+        let is_high = count > 1 && tile[count - 2].is_multiple_of(BOX / ADJACENT);
+        let box_width = if is_high { ADJACENT } else { BOX };
+        if !tile[count - 1].is_multiple_of(box_width) {
+            return None;
+        }
         let last = windows.last()?;
-        let body = product.site.body;
-        let operand = body.operands(product.node)[0];
-        let whole_parts = Dim::constant(PART.into());
-        let aligned = moved_input(body, operand) == Some(operand)
-            && body.ty(operand).shape.last()?.divided_exactly(&whole_parts).is_some()
-            && last.start.is_some()
-            && last.step <= 2;
-        let start = last.start.unwrap_or(0) + i64::from(last.lowest());
-        let (vector, shift) =
-            if aligned { (PART, start.rem_euclid(PART.into()) as u32) } else { (1, 0) };
-        let mut stride = (last.extent(tile[count - 1]) + shift).next_multiple_of(vector);
+        let line = last.extent(tile[count - 1]).div_ceil(last.step);
         let mut strides = vec![1];
+        let mut places = line * last.step;
         for (window, &tile) in windows.iter().zip(&tile).rev().skip(1) {
-            strides.push(stride);
-            stride *= window.extent(tile);
+            strides.push(places);
+            places *= window.extent(tile);
         }
         strides.reverse();
-        // Four channels of eight positions in different banks, where that can be.
-        let remainder = match (last.step, vector) {
-            (1, _) => 8,
-            (2, _) => 16,
-            _ => 1,
-        };
-        let channel_stride = stride.saturating_sub(remainder).next_multiple_of(32) + remainder;
+        let most = if positions < LARGE_TILE { MOST_PATCH_BYTES } else { MOST_LARGE_PATCH_BYTES };
         // As many channels as fit, but not twice as many as there are.
-        let held = HELD.into_iter().find(|&held| {
+        HELD.into_iter().find_map(|held| {
+            let taps_held = STEP / held;
+            let taps: u32 = windows.iter().map(|window| window.taps).product();
+            let patch = Patch {
+                windows: windows.clone(),
+                tile: tile.clone(),
+                channel,
+                channels: channels.clone(),
+                held,
+                taps_held,
+                steps: taps.div_ceil(taps_held),
+                strides: strides.clone(),
+                line,
+                places,
+                box_width,
+            };
             let copies = if number <= i64::from(held) { 1 } else { 2 };
-            let bytes = u64::from(channel_stride) * u64::from(held) * 4 * copies;
-            (held == 4 || number > i64::from(held) / 2)
-                && taps.div_ceil(STEP / held) <= MOST_STEPS
-                && bytes <= u64::from(MOST_PATCH_BYTES)
-        })?;
-        let taps_held = STEP / held;
-        let steps = taps.div_ceil(taps_held);
-        let fits = tile[count - 1] >= ADJACENT_ROWS;
-        fits.then_some(Patch {
-            windows,
-            tile,
-            channel,
-            channels,
-            held,
-            taps_held,
-            steps,
-            vector,
-            shift,
-            strides,
-            channel_stride,
+            let bytes = u64::from(patch.elements()) * u64::from(4 * copies * parts);
+            let fits = (held == 4 || number > i64::from(held) / 2)
+                && patch.steps <= MOST_STEPS
+                && bytes <= u64::from(most)
+                && (0..patch.steps).all(|step| patch.places(step).is_whole(4));
+            fits.then_some(patch)
         })
     }
 
     /// Elements of a patch.
     fn elements(&self) -> u32 {
-        self.held * self.channel_stride
+        self.held * self.places
     }
 
     /// Patches along the channels.
@@ -167,7 +172,21 @@ impl Patch {
         let mut mask = Mask::new();
         mask.extend(space.within(&tap, &Dim::constant(0), &Dim::constant(self.taps().into())));
         mask.extend(space.within(&channel, &Dim::constant(0), &self.channels));
-        (space.delinearize(&tap, &self.tap_sizes()), channel, mask)
+        let taps = space.delinearize(&tap, &self.tap_sizes());
+        let taps = self.windows.iter().zip(taps).map(|(window, number)| match order(window) {
+            Order::Rising => number,
+            Order::Falling => {
+                let last = Index::size(Dim::constant((window.taps - 1).into()));
+                space.add(&last, &space.scale(&number, &Dim::constant(-1)))
+            }
+            Order::ByLine(each) => {
+                let each = Dim::constant(each.into());
+                let line = space.floor_div(&number, &each);
+                let within = space.modulo(&number, &each);
+                space.add(&space.scale(&within, &Dim::constant(window.step.into())), &line)
+            }
+        });
+        (taps.collect(), channel, mask)
     }
 
     /// The contraction's axes for an inner element of a step of the packed right operand.
@@ -189,34 +208,58 @@ impl Patch {
         axes[self.channel] = channel;
     }
 
-    /// Where each inner element of a step lies in the patch, from where a tile's first position lies.
-    fn inner_offsets(&self, step: u32) -> Vec<i32> {
-        let offset = |within: u32| {
-            let (tap, channel) = (step * self.taps_held + within / self.held, within % self.held);
-            let mut rest = if tap < self.taps() { tap } else { 0 };
-            let mut offset = (self.shift + channel * self.channel_stride) as i32;
-            for (window, &stride) in self.windows.iter().zip(&self.strides).rev() {
-                let tap = (rest % window.taps) as i32;
-                rest /= window.taps;
-                offset += (tap * window.tap_step - window.lowest()) * stride as i32;
-            }
-            offset
+    /// Where the positions of a tile read their inner elements of a step, from where the patch starts.
+    fn places(&self, step: u32) -> Places {
+        let count = self.windows.len();
+        let along = PART * ADJACENT;
+        let above = count.checked_sub(2);
+        let pitch = above.map_or(0, |axis| PART * self.windows[axis].step * self.strides[axis]);
+        let across = self.tile[count - 1] / self.box_width;
+        let (stride, step_across, lines) = match self.box_width {
+            BOX => (along, PART * BOX, 1),
+            _ => (pitch, along, BOX / ADJACENT),
         };
-        (0..STEP).map(offset).collect()
+        let channels = self.channels.as_const().filter(|_| self.patches().is(1));
+        let has = |part: u32| {
+            let (tap, channel) = self.inner(step, part);
+            tap < self.taps() && channels.is_none_or(|channels| i64::from(channel) < channels)
+        };
+        // Instructions without any elements are left out, and what has none reads what is there.
+        let parts = (0..STEP / PART).rfind(|&part| has(part)).map_or(0, |last| last + 1);
+        let mut starts: Vec<u32> = Vec::new();
+        for part in 0..parts.next_multiple_of(INSTRUCTION_PARTS as u32) {
+            let (tap, channel) = self.inner(step, part);
+            starts.push(match starts.last() {
+                Some(&last) if tap >= self.taps() => last,
+                _ => channel * self.places + PART * self.tap_offset(tap),
+            });
+        }
+        Places { stride, across, step: step_across, pitch: lines * pitch, starts }
     }
 
-    /// Where the first tap of each position of a tile reads, from the first position's.
-    fn position_offsets(&self, positions: u32) -> Vec<i32> {
-        let offset = |position: u32| {
-            let (mut rest, mut offset) = (position, 0);
-            let windows = self.windows.iter().zip(&self.tile).zip(&self.strides);
-            for ((window, &tile), &stride) in windows.rev() {
-                offset += (rest % tile * window.step * stride) as i32;
-                rest /= tile;
-            }
-            offset
-        };
-        (0..positions).map(offset).collect()
+    /// The tap and the channel of the first inner element of a part of a step.
+    fn inner(&self, step: u32, part: u32) -> (u32, u32) {
+        let within = PART * part;
+        (step * self.taps_held + within / self.held, within % self.held)
+    }
+
+    /// Places from what a position's lowest element is to what a tap reads.
+    fn tap_offset(&self, tap: u32) -> u32 {
+        let (mut rest, mut offset) = (tap, 0);
+        for (axis, (window, &stride)) in self.windows.iter().zip(&self.strides).enumerate().rev() {
+            let number = rest % window.taps;
+            rest /= window.taps;
+            let tap = match order(window) {
+                Order::Rising | Order::Falling => number,
+                Order::ByLine(each) => number % each * window.step + number / each,
+            };
+            let element = tap * window.tap_step.unsigned_abs();
+            offset += match axis + 1 == self.windows.len() {
+                true => element % window.step * self.line + element / window.step,
+                false => element * stride,
+            };
+        }
+        offset
     }
 
     /// The groups of positions that blocks are laid over: sizes in tiles along each axis of the rows.
@@ -242,8 +285,7 @@ impl Patch {
         blocks: &[Index],
         row: &Index,
     ) -> (Vec<(usize, Index)>, Mask) {
-        let sizes: Vec<Dim> = self.tile.iter().map(|&tile| Dim::constant(tile.into())).collect();
-        let within = space.delinearize(row, &sizes);
+        let within = self.within_tile(space, row);
         let mut mask = Mask::new();
         let mut positions = Vec::new();
         for ((&axis, size), block) in rows.axes.iter().zip(&rows.sizes).zip(blocks) {
@@ -259,6 +301,48 @@ impl Patch {
             positions.push((axis, position));
         }
         (positions, mask)
+    }
+}
+
+impl Patch {
+    /// The position along each window axis, from the tile's first one, of a row of the tile.
+    fn within_tile(&self, space: &IndexSpace<'_>, row: &Index) -> Vec<Index> {
+        let count = self.windows.len();
+        let dim = |size: u32| Dim::constant(size.into());
+        let across = self.tile[count - 1] / self.box_width;
+        let high = BOX / self.box_width;
+        let above = count.checked_sub(2).map_or(1, |axis| self.tile[axis]);
+        let sizes = [above / high, across, high, self.box_width].map(dim);
+        let [line, number, row, column] = &space.delinearize(row, &sizes)[..] else {
+            unreachable!("invariant: as many indices as sizes")
+        };
+        let mut within = vec![Index::default(); count];
+        within[count - 1] = space.add(&space.scale(number, &dim(self.box_width)), column);
+        if let Some(axis) = count.checked_sub(2) {
+            within[axis] = space.add(&space.scale(line, &dim(high)), row);
+        }
+        within
+    }
+}
+
+/// In which order the taps of an axis are multiplied.
+enum Order {
+    Rising,
+    /// Where later taps read lower elements.
+    Falling,
+    /// Those of a line of places one after another, so many of each line but the last.
+    ByLine(u32),
+}
+
+/// The order in which places rise.
+fn order(window: &WindowAxis) -> Order {
+    let each = window.taps.div_ceil(window.step);
+    if window.tap_step < 0 {
+        Order::Falling
+    } else if window.step > 1 && window.step - 2 + (each - 1) * window.step < window.taps {
+        Order::ByLine(each)
+    } else {
+        Order::Rising
     }
 }
 
@@ -278,7 +362,20 @@ struct Place<'i> {
     step: u32,
 }
 
+/// Elements of a patch on their way.
+struct Fetched {
+    value: ValueId,
+    /// Where they go in the patch, and where there are any.
+    target: ValueId,
+    active: Option<ValueId>,
+}
+
 impl<'a> Tiling<'a> {
+    /// Patches of each left factor's parts.
+    pub fn patch_parts(accurate: bool) -> u32 {
+        if accurate { SPLIT_PARTS } else { 1 }
+    }
+
     /// The sums of products for the block's tile of the result.
     pub fn convolve(
         &self,
@@ -293,28 +390,37 @@ impl<'a> Tiling<'a> {
         };
         let block = Block { batch_number, batch, rows, column };
         let stages = self.sizes.stages;
-        let ahead = (stages - 1).min(patch.steps);
+        let overlaps = stages >= pipeline::OVERLAPPED_STAGES && !self.accurate && patch.steps > 1;
+        let ahead = (stages - 1 - u32::from(overlaps)).min(patch.steps);
         let patches = patch.patches();
         let copies = if patches.is(1) { 1 } else { 2 };
-        let left = b.shared("left", DType::F32, copies * patch.elements());
+        let names: &[&str] = match self.accurate {
+            true => &["left_low", "left_near", "left_high"],
+            false => &["left"],
+        };
+        let left: Vec<Memory> = names
+            .iter()
+            .map(|&name| b.shared(name, DType::F32, copies * patch.elements()))
+            .collect();
         let right = self.right_tile(b);
-        self.pair_blocks(b, copies * patch.elements() + stages * right.elements);
+        self.pair_patches(b, left.len() as u32 * copies * patch.elements(), &right);
         let count = emitter.size(b, &patches);
         let start = b.int(emitter.index_dtype, 0);
         // What is copied for the last patch's successor is nothing.
         let beyond = &patches + &Dim::constant(1);
         let first = Index::default();
         let no_buffer = b.int(DType::I32, 0);
-        self.copy_patch(emitter, b, patch, &block, (&first, left, no_buffer), (0, 1))?;
         for step in 0..ahead {
             let buffer = b.int(DType::I32, step.into());
             let place = Place { patch: &first, step };
             self.copy_factors(emitter, b, patch, &block, &place, (&right, buffer))?;
             b.copy_commit();
         }
-        // Copies of the next patch are there when it begins if they are begun so much earlier.
-        let parts = if patches.is(1) { 0 } else { patch.steps - ahead + 1 };
-        let rows = b.lookup(&tile.left(), 0, &patch.position_offsets(self.sizes.block_m));
+        self.fill_first(emitter, b, patch, &block, &left)?;
+        // Parts of the next patch are written some steps after they are asked for.
+        let between = STEPS_BETWEEN.min(patch.steps - 1);
+        let parts = if patches.is(1) { 0 } else { patch.steps - between };
+        let parts = self.patch_units(patch, parts.max(1)).1.min(parts);
         let zeros = self.zeros(b);
         let sums =
             emitter.for_loop(b, (start, count, 1), &[zeros], 1, |emitter, b, at, sums| {
@@ -328,22 +434,33 @@ impl<'a> Tiling<'a> {
                 let other = b.sub(one, parity);
                 let other = b.mul_int(other, patch.elements().into());
                 let base = b.mul_int(number, patch.steps.into());
-                let positions = b.add(rows, current);
+                let from = if copies == 1 { no_buffer } else { current };
                 let mut sums = sums[0];
+                let mut fetched: VecDeque<Fetched> = VecDeque::new();
                 for step in 0..patch.steps {
                     b.copy_wait(ahead - 1);
                     b.proxy_fence();
-                    // Behind it all warps have read what the copies that begin now overwrite.
+                    // Behind it all warps have read what is overwritten from now on.
                     b.barrier();
                     let buffer = |b: &mut KernelBuilder, step: u32| {
                         let number = b.add_int(base, step.into());
                         b.binary_with(BinaryFn::Rem, number, stages.into())
                     };
-                    let inner = b.lookup(&tile.left(), 1, &patch.inner_offsets(step));
-                    let offset = b.add(positions, inner);
-                    let factors = b.load(left, offset, None, 1);
-                    let from = buffer(b, step);
-                    sums = self.multiply_held(b, &tile, factors, &right, from, sums);
+                    let factors = buffer(b, step);
+                    let into = if self.accurate { self.zeros(b) } else { sums };
+                    let places = (&left[..], from, patch.places(step));
+                    let begun = self.multiply_patch(b, &tile, places, (&right, factors), into);
+                    // Products of the step before last, which may read the other patch, are done.
+                    if step >= between.max(1)
+                        && let Some(fetched) = fetched.pop_front()
+                    {
+                        self.store_patch(b, &left, &fetched, other);
+                    }
+                    if step < parts {
+                        let part = (step, parts);
+                        let part = self.fetch_patch(emitter, b, patch, &block, &next, part)?;
+                        fetched.push_back(part);
+                    }
                     let later = step + ahead;
                     let place = match later < patch.steps {
                         true => Place { patch: &this, step: later },
@@ -351,16 +468,54 @@ impl<'a> Tiling<'a> {
                     };
                     let to = buffer(b, later);
                     self.copy_factors(emitter, b, patch, &block, &place, (&right, to))?;
-                    if step < parts {
-                        let to = (&next, left, other);
-                        self.copy_patch(emitter, b, patch, &block, to, (step, parts))?;
-                    }
                     b.copy_commit();
-                    sums = b.wgmma_wait(sums);
+                    sums = match (self.accurate, overlaps) {
+                        (true, _) => {
+                            let step_sums = b.wgmma_wait(begun);
+                            let sums = b.add(sums, step_sums);
+                            // The sums of all steps would be kept up to the end if they were not needed here.
+                            b.wgmma_wait(sums)
+                        }
+                        (false, true) => {
+                            b.wgmma_pending(1);
+                            begun
+                        }
+                        (false, false) => b.wgmma_wait(begun),
+                    };
+                }
+                for fetched in fetched {
+                    self.store_patch(b, &left, &fetched, other);
                 }
                 Ok(vec![sums])
             })?;
-        Ok(sums[0])
+        Ok(if overlaps { b.wgmma_wait(sums[0]) } else { sums[0] })
+    }
+
+    /// Asks for two blocks at once where they have room: `elements` of patches in shared memory each.
+    fn pair_patches(&self, b: &mut KernelBuilder, elements: u32, right: &pipeline::Tile) {
+        let parts = right.memory.len() as u32;
+        let sums = self.sizes.block_m * self.sizes.block_n / self.threads() * parts;
+        if sums <= PAIRED_SUMS {
+            self.pair_blocks(b, elements + self.sizes.stages * parts * right.elements);
+        }
+    }
+
+    /// Begins to add a step's products to sums.
+    fn multiply_patch(
+        &self,
+        b: &mut KernelBuilder,
+        tile: &WgmmaTile,
+        (left, from, places): (&[Memory], ValueId, Places),
+        (right, buffer): (&pipeline::Tile, ValueId),
+        sums: ValueId,
+    ) -> ValueId {
+        let offset = b.mul_int(buffer, right.elements.into());
+        // Of split factors as in [`super::pipeline`]: low, near, high by near, low, near.
+        let parts = left.iter().zip([0, 1, 0]);
+        parts.fold(sums, |sums, (&left, part)| {
+            let right = (right.memory[part], offset);
+            b.wgmma_places(*tile, (left, from, places.clone()), right, sums)
+        })
     }
 
     /// Copies the right factors of a step.
@@ -395,82 +550,102 @@ impl<'a> Tiling<'a> {
         let number = space.scale(&space.add(&steps, &step), &Dim::constant(STEP.into()));
         let inner = space.add(&number, &within);
         mask.extend(space.within(place.patch, &Dim::constant(0), &patch.patches()));
-        let at = [Index::default(), block.batch_number.clone(), own, inner];
-        let offset = space.linearize(&at, &sizes);
         let memory = emitter.array(b, Array::WorkspaceIn(self.packed_workspace(), DType::F32));
-        let to = (tile.memory[0], self.targets(b, tile, &tile.copied, buffer));
-        emitter.copy(b, to, (memory, &offset), (&mask, None));
+        for (part, &to) in (0i64..).zip(&tile.memory) {
+            let part = Index::size(Dim::constant(part));
+            let at = [part, block.batch_number.clone(), own.clone(), inner.clone()];
+            let offset = emitter.space.linearize(&at, &sizes);
+            let to = (to, self.targets(b, tile, &tile.copied, buffer));
+            emitter.copy(b, to, (memory, &offset), (&mask, None));
+        }
         Ok(())
     }
 
-    /// Copies one of `parts` of a patch.
-    fn copy_patch(
+    /// Fills the first patch.
+    fn fill_first(
         &self,
         emitter: &mut Emitter<'a>,
         b: &mut KernelBuilder,
         patch: &Patch,
         block: &Block<'_>,
-        (number, memory, start): (&Index, Memory, ValueId),
-        (part, parts): (u32, u32),
+        left: &[Memory],
     ) -> Result<(), CodegenError> {
-        let product = &self.product;
-        // Lines along the last axis, of each channel.
-        let mut sizes = vec![patch.held];
-        let extents = patch.windows.iter().zip(&patch.tile);
-        sizes.extend(extents.map(|(window, &tile)| window.extent(tile)));
-        let length = sizes.pop().expect("invariant: a patch has windows") + patch.shift;
-        let count: u32 = sizes.iter().product();
-        // Whole parts, the last of which may be longer than the line.
-        let whole = length.next_multiple_of(patch.vector);
-        let across = (whole / patch.vector).next_power_of_two().min(WARP);
-        let lines = self.threads() / across;
-        let each = count.div_ceil(parts).next_multiple_of(lines);
-        let from = part * each;
-        if from >= count {
-            return Ok(());
+        let parts = (patch.elements() / PART).div_ceil(self.threads() * FIRST_PARTS);
+        let parts = self.patch_units(patch, parts).1;
+        let (first, start) = (Index::default(), b.int(DType::I32, 0));
+        let mut before: Option<Fetched> = None;
+        for part in 0..parts {
+            let fetched = self.fetch_patch(emitter, b, patch, block, &first, (part, parts))?;
+            if let Some(before) = before.replace(fetched) {
+                self.store_patch(b, left, &before, start);
+            }
         }
-        let span = across * patch.vector;
-        let width = whole.next_multiple_of(span);
-        let copied = Layout {
-            shape: vec![each, width],
-            registers: modes(&[
-                (1, patch.vector, 1),
-                (1, width / span, span),
-                (0, each / lines, lines),
-            ]),
-            threads: modes(&[(1, across, patch.vector), (0, lines, 1)]),
-        };
-        emitter.set_tile(&copied);
-        let line = emitter.iterate(&Dim::constant(each.into()), None, Some(0));
-        let along = emitter.iterate(&Dim::constant(width.into()), None, Some(1));
-        let space = &emitter.space;
-        let line = space.add(&Index::var(line), &Index::size(Dim::constant(from.into())));
-        let along = Index::var(along);
-        let dims: Vec<Dim> = sizes.iter().map(|&size| Dim::constant(size.into())).collect();
-        let mut active = Mask::new();
-        active.extend(space.within(&line, &Dim::constant(0), &Dim::constant(count.into())));
-        active.extend(space.within(&along, &Dim::constant(0), &Dim::constant(whole.into())));
-        let mut at = space.delinearize(&line, &dims);
-        let channel = at.remove(0);
-        at.push(along);
+        if let Some(before) = before {
+            self.store_patch(b, left, &before, start);
+        }
+        Ok(())
+    }
 
-        // Where it goes.
-        let mut target = space.scale(&channel, &Dim::constant(patch.channel_stride.into()));
-        for (index, &stride) in at.iter().zip(&patch.strides) {
-            target = space.add(&target, &space.scale(index, &Dim::constant(stride.into())));
-        }
-        // Where it comes from.
-        let held = Dim::constant(patch.held.into());
-        let channel = space.add(&space.scale(number, &held), &channel);
+    /// Places and channels that the threads write together in one of at most `parts` parts of a patch, and how
+    /// many parts it then has.
+    fn patch_units(&self, patch: &Patch, parts: u32) -> (u32, u32) {
+        let units = patch.elements() / PART;
+        let each = units.div_ceil(parts).next_multiple_of(self.threads());
+        (each, units.div_ceil(each))
+    }
+
+    /// Begins to read one of `parts` of a patch.
+    fn fetch_patch(
+        &self,
+        emitter: &mut Emitter<'a>,
+        b: &mut KernelBuilder,
+        patch: &Patch,
+        block: &Block<'_>,
+        number: &Index,
+        (part, parts): (u32, u32),
+    ) -> Result<Fetched, CodegenError> {
+        let product = &self.product;
+        let threads = self.threads();
+        let units = patch.elements() / PART;
+        let (each, _) = self.patch_units(patch, parts);
+        let layout = Layout {
+            shape: vec![each, PART],
+            registers: modes(&[(1, PART, 1), (0, each / threads, threads)]),
+            threads: modes(&[(0, threads, 1)]),
+        };
+        emitter.set_tile(&layout);
+        let dim = |size: u32| Dim::constant(size.into());
+        let unit = emitter.iterate(&dim(each), None, Some(0));
+        let channel = Index::var(emitter.iterate(&dim(PART), None, Some(1)));
+        let space = &emitter.space;
+        let unit = space.add(&Index::var(unit), &Index::size(dim(part * each)));
+        let mut active = Mask::new();
+        active.extend(space.within(&unit, &Dim::constant(0), &dim(units)));
+        let target = space.add(&space.scale(&unit, &dim(PART)), &channel);
+
+        // Its channels, and where it is along the windows.
+        let extents = patch.windows.iter().zip(&patch.tile);
+        let mut sizes = vec![patch.held / PART];
+        sizes.extend(extents.map(|(window, &tile)| window.extent(tile)));
+        sizes.pop();
+        let last = patch.windows.last().expect("invariant: a patch has windows");
+        sizes.extend([last.step, patch.line]);
+        let dims: Vec<Dim> = sizes.iter().map(|&size| dim(size)).collect();
+        let mut at = space.delinearize(&unit, &dims);
+        let plane = space.scale(&at.remove(0), &dim(PART));
+        let along = at.pop().expect("invariant: a line has places");
+        let line = at.pop().expect("invariant: a patch has lines");
+        at.push(space.add(&space.scale(&along, &dim(last.step)), &line));
+        let held = space.scale(number, &dim(patch.held));
+        let channel = space.add(&held, &space.add(&plane, &channel));
+
         let mut axes = product.axes(space, block.batch, &[]);
         let (positions, _) = patch.positions(space, &product.rows, block.rows, &Index::default());
         for (axis, position) in positions {
             axes[axis] = position;
         }
-        for (dim, (window, index)) in patch.windows.iter().zip(&at).enumerate() {
-            let is_last = dim + 1 == patch.windows.len();
-            let shift = if is_last { i64::from(patch.shift) } else { 0 };
-            let start = Index::size(Dim::constant(i64::from(window.lowest()) - shift));
+        for (window, index) in patch.windows.iter().zip(&at) {
+            let start = Index::size(Dim::constant(window.lowest().into()));
             let index = space.add(index, &start);
             match window.step {
                 1 => axes[window.position] = space.add(&axes[window.position], &index),
@@ -480,22 +655,35 @@ impl<'a> Tiling<'a> {
         let mut mask = Mask::new();
         mask.extend(space.within(&channel, &Dim::constant(0), &patch.channels));
         axes[patch.channel] = channel;
-        let target = emitter.index(b, &target);
-        let target = b.cast(DType::I32, target);
-        let target = b.add(target, start);
-        let to = (memory, b.broadcast(target, &copied));
         let operand = product.site.body.operands(product.node)[0];
         let map = &product.form.lhs;
-        match emitter.locate_factor(b, (operand, map), &axes, &mask, true)? {
-            Some((memory, offset, mask)) => {
-                emitter.copy(b, to, (memory, &offset), (&mask, Some(&active)));
-            }
-            None => {
-                let active = emitter.mask(b, &active).map(|active| b.broadcast(active, &copied));
-                let zeros = emitter.full(b, fornax_ir::Scalar::new(DType::F32, 0.0));
-                b.store(to.0, to.1, zeros, active, 1);
-            }
+        let zero = Scalar::new(DType::F32, 0.0);
+        let value = match emitter.locate_factor(b, (operand, map), &axes, &mask, true)? {
+            Some((memory, offset, mask)) => emitter.load(b, memory, &offset, &mask, zero),
+            None => emitter.full(b, zero),
+        };
+        let value = emitter.spread(b, value);
+        let target = emitter.index(b, &target);
+        let target = b.cast(DType::I32, target);
+        let active = emitter.mask(b, &active).map(|active| b.broadcast(active, &layout));
+        Ok(Fetched { value, target: b.broadcast(target, &layout), active })
+    }
+
+    /// Writes what was read to the patch that begins at `start`.
+    fn store_patch(
+        &self,
+        b: &mut KernelBuilder,
+        left: &[Memory],
+        fetched: &Fetched,
+        start: ValueId,
+    ) {
+        let target = b.add(fetched.target, start);
+        let parts = match self.accurate {
+            true => pipeline::split(b, fetched.value).left().to_vec(),
+            false => vec![b.round_tf32(fetched.value)],
+        };
+        for (&memory, part) in left.iter().zip(parts) {
+            b.store(memory, target, part, fetched.active, 1);
         }
-        Ok(())
     }
 }

@@ -40,7 +40,7 @@ const OWN_PAD: u32 = 8;
 const PACKED_MULTIPLE: i64 = PART as i64;
 
 /// Steps in shared memory from which on products stay under way while the next ones begin.
-const OVERLAPPED_STAGES: u32 = 4;
+pub(super) const OVERLAPPED_STAGES: u32 = 4;
 
 /// A block of the kernel that packs: threads, positions and inner elements, of which a thread has some.
 const PACK_THREADS: u32 = 256;
@@ -450,8 +450,7 @@ impl<'a> Tiling<'a> {
             return b.wgmma_registers(*tile, factors, (right.memory[0], offset), sums);
         }
         let left = split(b, factors);
-        let pairs = [(left.low, 0), (left.near, 1), (left.high, 0)];
-        pairs.into_iter().fold(sums, |sums, (left, part)| {
+        left.left().into_iter().zip([0, 1, 0]).fold(sums, |sums, (left, part)| {
             b.wgmma_registers(*tile, left, (right.memory[part], offset), sums)
         })
     }
@@ -460,7 +459,7 @@ impl<'a> Tiling<'a> {
 /// A factor as the sum of two of 11 bits (3xTF32, see [`super::tile_mma`]). The products are `low * near`,
 /// `near * low` and `high * near` of the left and the right factor; an infinity must meet the other factor
 /// itself exactly once, and a number of its own sign elsewhere.
-struct Split {
+pub(super) struct Split {
     /// The upper part; infinities.
     high: ValueId,
     /// The upper part; 1 or -1 for infinities.
@@ -472,6 +471,11 @@ struct Split {
 }
 
 impl Split {
+    /// The parts of a left factor in the order of the products.
+    pub(super) fn left(&self) -> [ValueId; 3] {
+        [self.low, self.near, self.high]
+    }
+
     /// The parts of a right factor.
     fn right(&self) -> [ValueId; 2] {
         [self.near, self.low_infinite]
@@ -480,7 +484,7 @@ impl Split {
 
 /// Splits factors. Magnitudes that round to an infinity keep their upper bits alone, which the tensor core
 /// takes; NaN is in both parts.
-fn split(b: &mut KernelBuilder, x: ValueId) -> Split {
+pub(super) fn split(b: &mut KernelBuilder, x: ValueId) -> Split {
     let rounded = b.round_tf32(x);
     let overflows = b.unary(UnaryFn::IsInf, rounded);
     let infinite = b.unary(UnaryFn::IsInf, x);

@@ -201,9 +201,9 @@ impl<'a> Tiling<'a> {
         let accurate = precision == Precision::Fp32;
         let patch = sizes
             .patch
-            .filter(|_| sizes.pipeline.is_some() && !accurate)
+            .filter(|_| sizes.pipeline.is_some())
             .filter(|_| product.reduced().is_none_or(|of| of.role == AxisRole::Columns))
-            .and_then(|width| Patch::of(&product, width, rows));
+            .and_then(|width| Patch::of(&product, width, rows, Tiling::patch_parts(accurate)));
         let tiling = Tiling { product, sizes, factor, unit, accurate, split_factors, patch };
         let sides = if tiling.is_turned() { [columns, rows] } else { [rows, columns] };
         tiling.product.check_tile(sides)?;

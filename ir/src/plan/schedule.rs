@@ -241,8 +241,9 @@ schedules! {
         /// 1 where the right operand's elements are rounded to whole factors already, else 0.
         packed: Flag,
     }
-    /// As `pipeline`, for convolutions: what the taps of a block's positions read of some channels is copied
-    /// once. Contractions whose windows are of another kind are multiplied as by `pipeline`.
+    /// As `pipeline`, for convolutions: what the taps of a block's positions read of some channels is rounded
+    /// and written to shared memory once, from where warpgroups multiply it. Contractions whose windows are of
+    /// another kind are multiplied as by `pipeline`.
     Patch "patch" for ["contraction", "reduced"] => {
         /// Positions of the result per block, at least 64 per warpgroup.
         block_m: PowerOfTwo,
@@ -252,7 +253,8 @@ schedules! {
         groups_m: PowerOfTwo,
         /// Warpgroups along the columns.
         groups_n: PowerOfTwo,
-        /// Positions along the last axis, at least 8; the others along the one before.
+        /// Positions along the last axis, the others along the one before: 64 in a row or 8 by 8 are multiplied
+        /// together; other shapes as by `pipeline`.
         width: PowerOfTwo,
         /// Tiles of the right operand in shared memory, at least two.
         stages: Positive,

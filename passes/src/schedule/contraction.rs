@@ -270,7 +270,7 @@ fn modelled(contracted: &Contracted<'_>) -> Option<(f64, Schedule)> {
     match machine.pipeline {
         Some(packed) if !narrow && dtypes == [DType::F32; 2] => {
             let packed = packed && passes == 1.0;
-            let patches = if passes == 1.0 && !held[0] { Patches::of(form, dims) } else { None };
+            let patches = if held[0] { None } else { Patches::of(form, dims) };
             let streamed = Stream {
                 batch,
                 rows,

@@ -20,6 +20,9 @@ const STEP: i64 = STEP_BYTES / 4;
 /// Multiply-adds of TF32 per cycle of `wgmma` with left factors in registers, as measured.
 const RATE: f64 = 640.0;
 
+/// The same with both factors in shared memory.
+const PATCH_RATE: f64 = 800.0;
+
 /// Cycles of a step that no other block's work fills, as measured.
 const STEP_CYCLES: f64 = 150.0;
 
@@ -28,9 +31,6 @@ const COPY_RATE: f64 = 30.0;
 
 /// Cycles of a step of a block beside its products: waiting for copies and for the block's other warps.
 const STEP_OVERHEAD: f64 = 150.0;
-
-/// Cycles of shared memory and of the L1 cache for 32 elements that are copied one by one.
-const SINGLES_CYCLES: f64 = 3.0;
 
 /// Blocks' tiles: rows, columns, warpgroups along both.
 #[rustfmt::skip]
@@ -46,15 +46,44 @@ const TILES: [[u32; 4]; 9] = [
     [ 64, 128, 1, 1],
 ];
 
+/// The same for patches.
+#[rustfmt::skip]
+const PATCH_TILES: [[u32; 4]; 14] = [
+    [128, 256, 2, 1],
+    [128, 128, 2, 1],
+    [256, 128, 2, 1],
+    [256, 128, 4, 1],
+    [256,  64, 2, 1],
+    [256,  64, 4, 1],
+    [128,  64, 2, 1],
+    [256,  32, 2, 1],
+    [128,  32, 2, 1],
+    [256,  16, 2, 1],
+    [128,  16, 2, 1],
+    [ 64, 256, 1, 1],
+    [ 64, 128, 1, 1],
+    [ 64,  64, 1, 1],
+];
+
 const STAGES: [u32; 3] = [3, 4, 6];
-/// Stages of right factors beside patches.
-const PATCH_STAGES: u32 = 3;
+/// Stages of right factors beside patches: with four of them products of two steps overlap.
+const PATCH_STAGES: [u32; 2] = [3, 4];
 
 /// Positions of a tile along the last axis.
 const WIDTHS: [u32; 4] = [8, 16, 32, 64];
 
-/// Instructions of a warp that copy a part of a patch and find out where it is.
-const LINE_INSTRUCTIONS: f64 = 40.0;
+/// Instructions of a thread that copy four channels of a place of a patch and find out where it is, and more
+/// that split them.
+const PLACE_INSTRUCTIONS: f64 = 100.0;
+const SPLIT_INSTRUCTIONS: f64 = 50.0;
+
+/// Positions that are multiplied together, and adjacent ones of them at least.
+const BOX: u32 = 64;
+const ADJACENT: u32 = 8;
+
+/// Bytes of patches in shared memory of blocks of fewer than so many positions, and of larger ones.
+const LARGE_TILE: u32 = 256;
+const MOST_PATCH_BYTES: [i64; 2] = [64 * KIB, 112 * KIB];
 
 /// Bytes that the L2 cache moves at once.
 const SECTOR: i64 = 32;
@@ -95,8 +124,9 @@ impl Stream {
             let shapes = STAGES.iter().flat_map(|s| SPLITS.map(|splits| (*s, splits)));
             shapes.filter_map(move |(stages, splits)| self.stream(tile, stages, splits))
         });
-        let patches = TILES.iter().flat_map(|&tile| {
-            WIDTHS.into_iter().filter_map(move |width| self.patch(tile, PATCH_STAGES, width))
+        let patches = PATCH_TILES.iter().flat_map(|&tile| {
+            let shapes = WIDTHS.iter().flat_map(|width| PATCH_STAGES.map(|s| (*width, s)));
+            shapes.filter_map(move |(width, stages)| self.patch(tile, stages, width))
         });
         let mut best: Option<(f64, Schedule)> = None;
         for (time, schedule) in streams.chain(patches) {
@@ -132,7 +162,7 @@ impl Stream {
             copied: m * STEP,
             bytes: (m * STEP_BYTES) as f64,
             accesses: 2.0 * (m * STEP / 128) as f64,
-            singles: false,
+            patch: None,
         };
         let packed = u32::from(self.packed);
         let schedule =
@@ -144,18 +174,21 @@ impl Stream {
     fn patch(&self, tile: [u32; 4], stages: u32, width: u32) -> Option<(f64, Schedule)> {
         let [block_m, block_n, groups_m, groups_n] = tile;
         let patches = self.patches.as_ref()?;
-        let cut = patches.cut(block_m, width)?;
+        let copies = if self.passes > 1.0 { 3 } else { 1 };
+        let cut = patches.cut(block_m, width, copies)?;
+        let places = cut.elements as f64 / 4.0 / cut.steps as f64;
+        let each = PLACE_INSTRUCTIONS + if copies > 1 { SPLIT_INSTRUCTIONS } else { 0.0 };
         let candidate = Candidate {
             tile,
             stages,
             splits: 1,
             steps: cut.patches * cut.steps,
             row_tiles: cut.row_tiles,
-            left_bytes: 4 * cut.elements * if cut.patches > 1 { 2 } else { 1 },
+            left_bytes: 4 * cut.elements * copies * if cut.patches > 1 { 2 } else { 1 },
             copied: div_ceil(cut.elements, cut.steps),
             bytes: (cut.lines * cut.line_bytes) as f64 / cut.steps as f64,
-            accesses: cut.lines as f64 * cut.line_accesses / cut.steps as f64,
-            singles: patches.singles,
+            accesses: places / 32.0 * each,
+            patch: Some(cut.multiplied),
         };
         let packed = u32::from(self.packed);
         let schedule =
@@ -178,7 +211,10 @@ impl Stream {
         let parts = if accurate { 2 } else { 1 };
         let shared = candidate.left_bytes + stages * n * STEP_BYTES * parts;
         let sums = m * n / threads * parts;
-        let held = m / groups_m / 64 * 16 * if accurate { 3 } else { 2 };
+        let held = match candidate.patch {
+            Some(_) => 0,
+            None => m / groups_m / 64 * 16 * if accurate { 3 } else { 2 },
+        };
         let registers = sums + held + OTHER_REGISTERS;
         // Code generation shares registers out for two such blocks.
         let paired = shared <= PAIRED_BYTES.into()
@@ -192,19 +228,30 @@ impl Stream {
         let tiles = self.batch * candidate.row_tiles * div_ceil(self.columns, n) * splits;
         let resident = resident.min(div_ceil(tiles, BLOCKS_TO_FILL)) as f64;
 
-        let products = (m * n * STEP) as f64 * self.passes / RATE;
-        let cycles = if candidate.singles { SINGLES_CYCLES } else { 1.25 };
-        let shared_cycles = candidate.copied as f64 / 32.0 * cycles
-            + (n * parts) as f64
-            + (m * groups_n) as f64
-            + (m / 64 * n) as f64 * self.passes;
-        let rounding = m * groups_n * if accurate { 12 } else { 2 };
+        let (rate, share) = candidate.patch.map_or((RATE, 1.0), |share| (PATCH_RATE, share));
+        let products = (m * n * STEP) as f64 * self.passes * share / rate;
+        let copied = candidate.copied as f64 / 32.0;
+        let read = match candidate.patch {
+            Some(share) => {
+                let stored = if accurate { 3.0 } else { 1.0 };
+                let rows = (m / 64 * (64 * groups_n + n)) as f64;
+                copied * (1.0 + stored) + rows * self.passes * share
+            }
+            None => copied * 1.25 + (m * groups_n) as f64 + (m / 64 * n) as f64 * self.passes,
+        };
+        let shared_cycles = read + (n * parts) as f64;
+        let rounding = match candidate.patch {
+            Some(_) => 0,
+            None => m * groups_n * if accurate { 12 } else { 2 },
+        };
         let issued = (candidate.accesses + (2 * n * parts + rounding) as f64) / ISSUE_RATE;
         let bytes = candidate.bytes + (n * parts * STEP_BYTES) as f64;
         let busy = products.max(shared_cycles).max(issued).max(bytes / COPY_RATE) + STEP_CYCLES;
         // What one block does in turn.
         let ahead = (stages - 1) as f64;
-        let in_turn = products + STEP_OVERHEAD + issued / 2.0;
+        let overlaps = candidate.patch.is_some() && stages > 3 && !accurate;
+        let overhead = if overlaps { STEP_OVERHEAD / 2.0 } else { STEP_OVERHEAD };
+        let in_turn = products + overhead + issued / 2.0;
         let step_time = in_turn.max((LATENCY + bytes / COPY_RATE) / ahead);
 
         let moved = 4.0 * (m * n) as f64 / MEMORY_RATE;
@@ -247,8 +294,8 @@ struct Candidate {
     bytes: f64,
     /// Instructions of a warp that copy them, with those that find out where.
     accesses: f64,
-    /// Whether they are copied one by one.
-    singles: bool,
+    /// Of patches the part of a step's products that is not left out.
+    patch: Option<f64>,
 }
 
 /// A convolution that can be cut into patches, with typical sizes.
@@ -258,8 +305,6 @@ pub(super) struct Patches {
     positions: Vec<i64>,
     others: i64,
     channels: i64,
-    /// Whether elements of the left operand are copied one by one.
-    singles: bool,
 }
 
 /// A convolution cut into patches.
@@ -270,10 +315,11 @@ struct Cut {
     /// Elements of a patch, and lines of them.
     elements: i64,
     lines: i64,
-    /// Instructions of a warp for each line, and bytes from the L2 cache.
-    line_accesses: f64,
+    /// Bytes of one from the L2 cache.
     line_bytes: i64,
     row_tiles: i64,
+    /// The part of the steps' products that is not left out.
+    multiplied: f64,
 }
 
 impl Patches {
@@ -287,53 +333,55 @@ impl Patches {
         let rows = (0..form.axes.len()).filter(|&axis| form.axes[axis].1 == AxisRole::Rows);
         let is_window = |axis: usize| windows.axes.iter().any(|window| window.position == axis);
         let others = rows.filter(|&axis| !is_window(axis)).map(size).product();
-        let last = windows.axes.last()?;
         Some(Patches {
             positions: windows.axes.iter().map(|window| size(window.position)).collect(),
             others,
             channels: size(windows.channel),
-            singles: last.start.is_none() || last.step > 2,
             windows: windows.axes,
         })
     }
 
     /// How positions, `block` together and `width` along the last axis, cut the convolution; see
-    /// `codegen/src/lower/patch.rs`.
-    fn cut(&self, block: u32, width: u32) -> Option<Cut> {
+    /// `codegen/src/lower/patch.rs`. `parts`: patches of each factor's parts.
+    fn cut(&self, block: u32, width: u32, parts: i64) -> Option<Cut> {
         let count = self.windows.len();
         let mut tile = vec![1; count];
         tile[count - 1] = if count == 1 { block } else { width };
         if count > 1 {
             tile[count - 2] = block.checked_div(width).filter(|&rest| rest > 0)?;
         }
+        let is_high = count > 1 && tile[count - 2].is_multiple_of(BOX / ADJACENT);
+        if !tile[count - 1].is_multiple_of(if is_high { ADJACENT } else { BOX }) {
+            return None;
+        }
         let extents = self.windows.iter().zip(&tile);
         let mut extents: Vec<i64> =
             extents.map(|(window, &tile)| window.extent(tile).into()).collect();
-        let each = extents.iter().product::<i64>() + 32;
+        let step = i64::from(self.windows.last()?.step);
+        let length = extents.pop()?;
+        let lines = extents.iter().product::<i64>();
+        let each = lines * div_ceil(length, step) * step;
         let taps: u32 = self.windows.iter().map(|window| window.taps).product();
-        let steps = |held: i64| div_ceil(taps.into(), STEP / held);
+        let taps = i64::from(taps);
+        let steps = |held: i64| div_ceil(taps, STEP / held);
+        let most = MOST_PATCH_BYTES[usize::from(block >= LARGE_TILE)];
         let held = [32i64, 16, 8, 4].into_iter().find(|&held| {
             let copies = if self.channels <= held { 1 } else { 2 };
             (held == 4 || self.channels > held / 2)
                 && steps(held) <= 50
-                && 4 * each * held * copies <= 64 * KIB
+                && 4 * each * held * copies * parts <= most
         })?;
-        let length = extents.pop()?;
-        let lines = extents.iter().product::<i64>() * held;
-        let part = if self.singles { 1 } else { 4 };
-        let across = (length.unsigned_abs().div_ceil(part)).next_power_of_two();
-        let line_accesses = LINE_INSTRUCTIONS * across as f64 / 32.0;
         let blocks = self.positions.iter().zip(&tile);
         let row_tiles: i64 = blocks.map(|(&size, &tile)| div_ceil(size, tile.into())).product();
         Some(Cut {
             patches: div_ceil(self.channels, held),
             steps: steps(held),
             elements: each * held,
-            lines,
-            line_accesses,
+            lines: lines * held,
             // Whole sectors, the first and last of which others need, too.
             line_bytes: (div_ceil(4 * length, SECTOR) + 1) * SECTOR,
             row_tiles: row_tiles * self.others,
+            multiplied: div_ceil(taps * held, 8) as f64 / (4 * steps(held)) as f64,
         })
     }
 }

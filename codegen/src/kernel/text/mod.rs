@@ -31,7 +31,7 @@ mod tests {
     use fornax_ir::{Float, Scalar, ScalarExpr, UnaryFn};
 
     use super::super::{
-        Factor, Kernel, KernelBuilder, Layout, MmaTile, Mode, Ty, WgmmaTile, verify,
+        Factor, Kernel, KernelBuilder, Layout, MmaTile, Mode, Places, Ty, WgmmaTile, verify,
     };
     use super::*;
 
@@ -139,6 +139,10 @@ mod tests {
         let sums = b.constant_of(zeros, Scalar::new(DType::F32, 0.0));
         let sums = b.wgmma_registers(tile, left, (right, zero), sums);
         let sums = b.wgmma(tile, [right; 2], [zero; 2], sums);
+        let plain = b.shared("plain", DType::F32, 1024);
+        let places =
+            Places { stride: 40, across: 1, step: 0, pitch: 0, starts: vec![0, 512, 4, 516] };
+        let sums = b.wgmma_places(tile, (plain, zero, places), (right, zero), sums);
         b.wgmma_pending(1);
         b.wgmma_wait(sums);
         b.finish()
@@ -161,6 +165,10 @@ mod tests {
             ("copy right[", "copy x[", "copies go from global to shared memory"),
             ("(0, -1,", "(0, -2,", "do not add up"),
             (" swizzled", "", "no swizzled array of factors"),
+            ("plain[", "right[", "no plain shared array of factors"),
+            ("stride 40", "stride 42", "the places are not whole parts"),
+            ("(0, 512, 4, 516)", "(512, 0, 4, 516)", "the places are not whole parts"),
+            ("(0, 512, 4, 516)", "(0, 512, 4)", "the places are not whole parts"),
         ] {
             let changed = text.replacen(from, to, 1);
             assert_ne!(changed, text, "{from}");

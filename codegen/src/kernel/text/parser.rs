@@ -6,8 +6,8 @@ use fornax_bundle::{DType, DimRange};
 use fornax_ir::{BinaryFn, Float, Scalar, ScalarExpr, UnaryFn};
 
 use crate::kernel::{
-    Block, Instruction, Kernel, Layout, Memory, MmaTile, Mode, Param, Shared, Statement, Ty,
-    ValueId, WgmmaTile,
+    Block, Instruction, Kernel, Layout, Memory, MmaTile, Mode, Param, Places, Shared, Statement,
+    Ty, ValueId, WgmmaTile,
 };
 
 /// Text that is no kernel.
@@ -330,6 +330,7 @@ impl Parser {
             "mma" => self.mma()?,
             "wgmma" => self.wgmma()?,
             "wgmma_registers" => self.wgmma_registers()?,
+            "wgmma_places" => self.wgmma_places()?,
             "wgmma_wait" => Instruction::WgmmaWait(self.value()?),
             "wgmma_pending" => Instruction::WgmmaPending(self.number()?),
             "copy" => self.copy()?,
@@ -412,6 +413,30 @@ impl Parser {
         let right = self.place()?;
         self.expect(",")?;
         Ok(Instruction::WgmmaRegisters { tile, left, right, sums: self.value()? })
+    }
+
+    /// `tf32 64 32 groups 1 1 a[%from] stride 40 across 1 step 0 pitch 0 starts (0, 256), b[%from], %sums`
+    fn wgmma_places(&mut self) -> Parse<Instruction> {
+        let tile = self.wgmma_tile()?;
+        let left = self.place()?;
+        let mut numbers = [0; 4];
+        for (name, number) in ["stride", "across", "step", "pitch"].into_iter().zip(&mut numbers) {
+            self.expect(name)?;
+            *number = self.number()?;
+        }
+        let [stride, across, step, pitch] = numbers;
+        self.expect("starts")?;
+        self.expect("(")?;
+        let mut starts = vec![self.number()?];
+        while self.eat(",") {
+            starts.push(self.number()?);
+        }
+        self.expect(")")?;
+        self.expect(",")?;
+        let right = self.place()?;
+        self.expect(",")?;
+        let places = Places { stride, across, step, pitch, starts };
+        Ok(Instruction::WgmmaPlaces { tile, left, places, right, sums: self.value()? })
     }
 
     /// `tf32 64 32 groups 1 1 a[%from], b[%from], %sums`

@@ -187,6 +187,25 @@ impl Printer<'_, '_, '_> {
                 v(&right.1),
                 v(sums)
             ),
+            Instruction::WgmmaPlaces { tile, left, places, right, sums } => format!(
+                "{} {} {} groups {} {} {}[{}] stride {} across {} step {} pitch {} starts ({}), \
+                 {}[{}], {}",
+                tile.factor.name(),
+                tile.rows,
+                tile.columns,
+                tile.groups_m,
+                tile.groups_n,
+                self.memory(left.0),
+                v(&left.1),
+                places.stride,
+                places.across,
+                places.step,
+                places.pitch,
+                places.starts.iter().map(u32::to_string).collect::<Vec<_>>().join(", "),
+                self.memory(right.0),
+                v(&right.1),
+                v(sums)
+            ),
             Instruction::WgmmaPending(pending) | Instruction::CopyWait(pending) => {
                 pending.to_string()
             }

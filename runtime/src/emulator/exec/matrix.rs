@@ -250,28 +250,41 @@ impl Warp {
 /// Bytes that stay together in swizzled memory.
 const PART_BYTES: u32 = 16;
 
-/// An operand in shared memory: rows of 128 bytes, eight of them together, 128-byte swizzle (PTX ISA,
-/// "Matrix Descriptor Format").
+/// An operand in shared memory (PTX ISA, "Matrix Descriptor Format"): rows of 128 bytes, eight of them
+/// together, with 128-byte swizzle; or parts of 16 bytes, those of eight rows together, without.
 struct Tile {
     start: u64,
     /// Bytes from eight rows to the next.
     stride: u64,
+    /// Bytes from a part to the next one of the same row; none where rows are swizzled.
+    lead: Option<u64>,
 }
 
 impl Tile {
     fn of(descriptor: u64) -> Option<Tile> {
+        const NO_SWIZZLE: u64 = 0;
         const SWIZZLE_128: u64 = 1;
-        let plain = descriptor >> 62 == SWIZZLE_128 && descriptor >> 49 & 7 == 0;
-        plain.then_some(Tile {
-            start: (descriptor & 0x3fff) << 4,
-            stride: (descriptor >> 32 & 0x3fff) << 4,
-        })
+        let bytes = |bit: u32| (descriptor >> bit & 0x3fff) << 4;
+        let lead = match descriptor >> 62 {
+            NO_SWIZZLE => Some(bytes(16)),
+            SWIZZLE_128 => None,
+            _ => return None,
+        };
+        let aligned = descriptor >> 49 & 7 == 0;
+        aligned.then_some(Tile { start: bytes(0), stride: bytes(32), lead })
     }
 
     fn address(&self, row: u32, part: u32) -> u64 {
-        let (row, part) = (u64::from(row), u64::from(part * PART_BYTES));
-        let plain = self.start + row / 8 * self.stride + row % 8 * 128 + part;
-        plain ^ (plain >> 7 & 7) << 4
+        let (row, part) = (u64::from(row), u64::from(part));
+        let start = self.start + row / 8 * self.stride;
+        let bytes = u64::from(PART_BYTES);
+        match self.lead {
+            Some(lead) => start + row % 8 * bytes + part * lead,
+            None => {
+                let plain = start + row % 8 * 128 + part * bytes;
+                plain ^ (plain >> 7 & 7) << 4
+            }
+        }
     }
 }
 
