@@ -66,8 +66,8 @@ const PATCH_TILES: [[u32; 4]; 14] = [
 ];
 
 const STAGES: [u32; 3] = [3, 4, 6];
-/// Stages of right factors beside patches: with four of them products of two steps overlap.
-const PATCH_STAGES: [u32; 2] = [3, 4];
+/// Stages of right factors beside patches.
+const PATCH_STAGES: u32 = 3;
 
 /// Positions of a tile along the last axis.
 const WIDTHS: [u32; 4] = [8, 16, 32, 64];
@@ -84,6 +84,9 @@ const ADJACENT: u32 = 8;
 /// Bytes of patches in shared memory of blocks of fewer than so many positions, and of larger ones.
 const LARGE_TILE: u32 = 256;
 const MOST_PATCH_BYTES: [i64; 2] = [64 * KIB, 112 * KIB];
+
+/// How much longer it takes to write a sector that is not written as a whole, about.
+const PARTIAL_STORES: f64 = 0.5;
 
 /// Bytes that the L2 cache moves at once.
 const SECTOR: i64 = 32;
@@ -125,8 +128,7 @@ impl Stream {
             shapes.filter_map(move |(stages, splits)| self.stream(tile, stages, splits))
         });
         let patches = PATCH_TILES.iter().flat_map(|&tile| {
-            let shapes = WIDTHS.iter().flat_map(|width| PATCH_STAGES.map(|s| (*width, s)));
-            shapes.filter_map(move |(width, stages)| self.patch(tile, stages, width))
+            WIDTHS.into_iter().filter_map(move |width| self.patch(tile, PATCH_STAGES, width))
         });
         let mut best: Option<(f64, Schedule)> = None;
         for (time, schedule) in streams.chain(patches) {
@@ -163,6 +165,7 @@ impl Stream {
             bytes: (m * STEP_BYTES) as f64,
             accesses: 2.0 * (m * STEP / 128) as f64,
             patch: None,
+            stored: 1.0,
         };
         let packed = u32::from(self.packed);
         let schedule =
@@ -189,6 +192,7 @@ impl Stream {
             bytes: (cut.lines * cut.line_bytes) as f64 / cut.steps as f64,
             accesses: places / 32.0 * each,
             patch: Some(cut.multiplied),
+            stored: 1.0 + PARTIAL_STORES * SECTOR as f64 / (4.0 * f64::from(cut.width)),
         };
         let packed = u32::from(self.packed);
         let schedule =
@@ -244,17 +248,18 @@ impl Stream {
             Some(_) => 0,
             None => m * groups_n * if accurate { 12 } else { 2 },
         };
+        // What warps do to fill a patch is not done beside their products, as measured.
+        let filled = candidate.patch.map_or(0.0, |_| candidate.accesses / ISSUE_RATE);
         let issued = (candidate.accesses + (2 * n * parts + rounding) as f64) / ISSUE_RATE;
         let bytes = candidate.bytes + (n * parts * STEP_BYTES) as f64;
-        let busy = products.max(shared_cycles).max(issued).max(bytes / COPY_RATE) + STEP_CYCLES;
+        let busy =
+            products.max(shared_cycles).max(issued).max(bytes / COPY_RATE) + STEP_CYCLES + filled;
         // What one block does in turn.
         let ahead = (stages - 1) as f64;
-        let overlaps = candidate.patch.is_some() && stages > 3 && !accurate;
-        let overhead = if overlaps { STEP_OVERHEAD / 2.0 } else { STEP_OVERHEAD };
-        let in_turn = products + overhead + issued / 2.0;
+        let in_turn = products + STEP_OVERHEAD + issued / 2.0;
         let step_time = in_turn.max((LATENCY + bytes / COPY_RATE) / ahead);
 
-        let moved = 4.0 * (m * n) as f64 / MEMORY_RATE;
+        let moved = 4.0 * (m * n) as f64 / MEMORY_RATE * candidate.stored;
         let finished = (m * n) as f64 * (4.0 + self.epilogue) / 32.0;
         let each = candidate.steps as f64;
         let alone = BLOCK_OVERHEAD + each * step_time + moved + finished / 1.5;
@@ -296,6 +301,8 @@ struct Candidate {
     accesses: f64,
     /// Of patches the part of a step's products that is not left out.
     patch: Option<f64>,
+    /// How much longer writing the results takes than writing whole lines.
+    stored: f64,
 }
 
 /// A convolution that can be cut into patches, with typical sizes.
@@ -309,6 +316,8 @@ pub(super) struct Patches {
 
 /// A convolution cut into patches.
 struct Cut {
+    /// Positions of a tile along the last axis.
+    width: u32,
     /// Patches of a block, and steps of a patch.
     patches: i64,
     steps: i64,
@@ -374,6 +383,7 @@ impl Patches {
         let blocks = self.positions.iter().zip(&tile);
         let row_tiles: i64 = blocks.map(|(&size, &tile)| div_ceil(size, tile.into())).product();
         Some(Cut {
+            width: tile[count - 1],
             patches: div_ceil(self.channels, held),
             steps: steps(held),
             elements: each * held,
