@@ -22,7 +22,7 @@ const SCHEDULES: [Schedule; 7] = [
     wgmma([64, 32, 1, 1], 2, 1),
     wgmma([64, 64, 1, 2], 2, 1),
     pipeline([64, 32, 1, 1], 3, 1, 0),
-    patch([64, 32, 1, 1], 16, 3, 0),
+    patch([64, 32, 1, 1], 8, 3, 0),
 ];
 
 fn precision(schedule: &Schedule) -> Precision {
@@ -150,7 +150,7 @@ fn channels_of_transposed_convolutions() {
 
 #[test]
 fn weights_are_copied_as_they_are() {
-    let packed = [patch([64, 32, 1, 1], 16, 3, 1), pipeline([64, 32, 1, 1], 3, 1, 1)];
+    let packed = [patch([64, 32, 1, 1], 8, 3, 1), pipeline([64, 32, 1, 1], 3, 1, 1)];
     check_with(&packed, Precision::Tf32, &[("N", 1), ("H", 7), ("W", 20)], Fill::Small, &|body| {
         let x = body.input(DType::F32, &["N", "36", "H", "W"]);
         let w = body.input(DType::F32, &["12", "3", "3", "36"]);
