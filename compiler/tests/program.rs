@@ -405,3 +405,53 @@ fn kernels_of_the_same_code_share_a_module() {
     assert_ne!(plan.kernels[0].region, plan.kernels[1].region);
     succeeds(&["validate", &bundle, "--device", "emulator"]);
 }
+
+/// A module as `.pt2` and as TorchScript through the whole program; names do not decide what a file is.
+#[test]
+fn models_of_pytorch_are_compiled_and_validated() {
+    let folder = Folder::new();
+    for kind in ["pt2", "pt"] {
+        let model = root().join(format!("models/zoo/depthwise_cnn.{kind}"));
+        let renamed = folder.file(&format!("{kind}.model"));
+        std::fs::copy(model, &renamed).unwrap();
+        let bundle = folder.file(&format!("{kind}.fnx"));
+        let dims = if kind == "pt2" { batch_option(&renamed) } else { Vec::new() };
+        let mut arguments = vec!["compile", renamed.as_str(), "-o", bundle.as_str()];
+        arguments.extend(dims.iter().map(String::as_str));
+        succeeds(&arguments);
+        let text = succeeds(&["inspect", &bundle, "--graph"]);
+        assert!(text.contains("depthwise.0/"), "{text}");
+        succeeds(&["validate", &bundle, "--device", "emulator"]);
+    }
+}
+
+/// Ops and types of a zoo model after canonicalisation, sorted.
+fn canonical(name: &str) -> Vec<String> {
+    let path = root().join("models/zoo").join(name);
+    let open = fornax_models::import(&path, &Default::default()).unwrap().graph;
+    let dims = open.dims.keys().map(|name| (name.to_string(), 2)).collect();
+    let options = fornax_models::ImportOptions { dims, ..Default::default() };
+    let graph = fornax_models::import(&path, &options).unwrap().graph;
+    let graph = fornax_passes::canonicalize(graph).unwrap();
+    let nodes = graph.nodes().map(|id| format!("{} {}", graph.node(id).op, graph.ty(id)));
+    let mut nodes: Vec<String> = nodes.collect();
+    nodes.sort();
+    nodes
+}
+
+/// (ONNX is not among them: torch folds batch normalisation when it exports that.)
+#[test]
+fn formats_of_one_module_give_one_graph() {
+    for name in ["depthwise_cnn", "recommender"] {
+        let [pt2, pt] = ["pt2", "pt"].map(|kind| canonical(&format!("{name}.{kind}")));
+        assert_eq!(pt2, pt, "{name}");
+    }
+}
+
+/// The option that fixes the one symbolic size of a model, which torch names.
+fn batch_option(model: &str) -> Vec<String> {
+    let imported = fornax_models::import(Path::new(model), &Default::default()).unwrap();
+    let names: Vec<_> = imported.graph.dims.keys().collect();
+    let [only] = names[..] else { panic!("{names:?}") };
+    vec!["--dim".to_owned(), format!("{only}=2")]
+}

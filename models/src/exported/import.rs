@@ -3,16 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use fornax_ir::{DType, Diagnostic, DimRange, Loc, SourceNode, Type};
+use fornax_ir::{Diagnostic, Loc, Type};
 
+use super::node::{Target, on_numbers, result_names, source_node};
 use super::program;
 use super::schema::{
-    Argument, InputSpec, Name, Node, OptionalTensor, OutputSpec, Program, Size, Symbolic,
-    TensorMeta,
+    Argument, InputSpec, Name, Node, OptionalTensor, OutputSpec, Program, Symbolic, TensorMeta,
 };
-use super::symbolic;
+use super::types::{declared_type, range};
 use super::weights::Weights;
-use crate::aten::{self, Handle, Invocation, Item, dtype, number};
+use crate::aten::{self, Handle, Invocation, Item, dtype};
 use crate::build::symbols::{Declared, DeclaredInput, Symbols};
 use crate::build::{Builder, Content, Missing, Value, sizes};
 use crate::torch::archive::Archive;
@@ -55,86 +55,6 @@ struct Importer<'a> {
     /// `None`: the node that computes it has failed, which is reported already.
     values: BTreeMap<&'a str, Option<Item>>,
     weights: Weights,
-}
-
-/// Checks of the graph that have no results.
-const ASSERTIONS: [&str; 6] = [
-    "_assert_async",
-    "_assert_scalar",
-    "_assert_tensor_metadata",
-    "sym_constrain_range",
-    "sym_constrain_range_for_size",
-    "_check_is_size",
-];
-
-/// What a node calls.
-enum Target<'a> {
-    /// Nothing that has a result.
-    Assertion,
-    /// An operator of ATen and its overload.
-    Aten(&'a str, &'a str),
-    /// An operator on numbers.
-    Number(&'a str),
-    Unknown,
-}
-
-impl<'a> Target<'a> {
-    fn of(target: &'a str) -> Self {
-        let operator = target
-            .strip_prefix("_operator.")
-            .or_else(|| target.strip_prefix("math."))
-            .or_else(|| target.strip_prefix("torch.sym_"))
-            .or_else(|| target.strip_prefix("torch._sym_"));
-        if let Some(operator) = operator {
-            return Self::Number(operator);
-        }
-        let Some(rest) = target.strip_prefix("torch.ops.aten.") else { return Self::Unknown };
-        let (name, overload) = rest.split_once('.').unwrap_or((rest, "default"));
-        match ASSERTIONS.contains(&name) {
-            true => Self::Assertion,
-            false => Self::Aten(name, overload),
-        }
-    }
-}
-
-/// How a node is named in messages and in the graph: the module it comes from and its result.
-fn source_node(node: &Node, index: usize) -> SourceNode {
-    let target = node.target.strip_prefix("torch.ops.").unwrap_or(&node.target);
-    let result = result_names(node).into_iter().next().unwrap_or(target);
-    let module = node.metadata.get("nn_module_stack").and_then(|stack| innermost_module(stack));
-    let name = match module {
-        Some(module) => format!("{module}/{result}"),
-        None => result.to_owned(),
-    };
-    SourceNode {
-        name: name.into(),
-        op_type: target.into(),
-        index: u32::try_from(index).ok(),
-        opset: None,
-    }
-}
-
-/// The path in `key,path,class;key,path,class` of the last module.
-fn innermost_module(stack: &str) -> Option<&str> {
-    let path = stack.rsplit(';').next()?.split(',').nth(1)?;
-    (!path.is_empty() && !path.starts_with('_')).then_some(path)
-}
-
-fn result_names(node: &Node) -> Vec<&str> {
-    let mut names = Vec::new();
-    for output in &node.outputs {
-        match output {
-            Argument::AsTensor(tensor) => names.push(tensor.name.as_str()),
-            Argument::AsTensors(tensors) => {
-                names.extend(tensors.iter().map(|tensor| tensor.name.as_str()));
-            }
-            Argument::AsSymInt(Symbolic::AsName(name))
-            | Argument::AsSymFloat(Symbolic::AsName(name))
-            | Argument::AsSymBool(Symbolic::AsName(name)) => names.push(name),
-            _ => {}
-        }
-    }
-    names
 }
 
 impl<'a> Importer<'a> {
@@ -497,59 +417,4 @@ impl<'a> Importer<'a> {
 
 fn float(value: &super::schema::Float) -> Result<Item, Option<String>> {
     value.value().map(Item::Float).ok_or_else(|| Some("a float is malformed".to_owned()))
-}
-
-/// An operator on numbers; `sym_` and the module have been taken off its name.
-fn on_numbers(operator: &str, arguments: &[(String, Item)]) -> Result<Item, Diagnostic> {
-    let numbers: Option<Vec<_>> =
-        arguments.iter().map(|(_, argument)| argument.as_number()).collect();
-    if arguments.iter().any(|(_, argument)| matches!(argument, Item::Unknown)) {
-        return Ok(Item::Unknown);
-    }
-    let result = match numbers.as_deref() {
-        Some([one]) => number::unary(operator, one),
-        Some([a, b]) => number::binary(operator, a, b),
-        _ => None,
-    };
-    result.ok_or_else(|| {
-        Diagnostic::new(
-            "pt2-unsupported-op",
-            format!("`{operator}` of these numbers is not supported"),
-        )
-    })
-}
-
-/// What the program says of the values of a symbol.
-fn range(program: &Program, symbol: &str) -> DimRange {
-    let Some(range) = program.range_constraints.get(symbol) else { return sizes::SYMBOL_RANGE };
-    let DimRange { min, max, divisor } = sizes::SYMBOL_RANGE;
-    let min = range.min_val.map_or(min, |low| low.clamp(min, max));
-    DimRange { min, max: range.max_val.map_or(max, |high| high.clamp(min, max)), divisor }
-}
-
-/// Element type and sizes of a value by its name.
-fn declared_type(
-    metas: &BTreeMap<String, TensorMeta>,
-    name: &str,
-) -> Result<(DType, Vec<Declared>), String> {
-    let meta = metas.get(name).ok_or_else(|| format!("nothing is said about {name:?}"))?;
-    let dtype = dtype::of_exported(meta.dtype).ok_or_else(|| {
-        format!("the element type of {name:?}, number {}, is not supported", meta.dtype)
-    })?;
-    let size = |size: &Size| match size {
-        Size::AsInt(size) => Ok(Declared::Fixed(*size)),
-        Size::AsExpr(expression) => {
-            let text = &expression.expr_str;
-            let dim = symbolic::parse(text)
-                .ok_or_else(|| format!("the size {text:?} of {name:?} is not supported"))?;
-            Ok(match (dim.as_const(), &dim.symbols()[..]) {
-                (Some(size), _) => Declared::Fixed(size),
-                (None, [only]) if dim == fornax_ir::Dim::symbol(only.clone()) => {
-                    Declared::Named(only.as_ref().to_owned())
-                }
-                _ => Declared::Derived(dim),
-            })
-        }
-    };
-    Ok((dtype, meta.sizes.iter().map(size).collect::<Result<_, String>>()?))
 }

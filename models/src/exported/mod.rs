@@ -4,9 +4,11 @@
 //! of symbols with ranges, and a signature that tells parameters from inputs; the weights lie beside it ([`weights`]).
 
 mod import;
+mod node;
 mod program;
 mod schema;
 mod symbolic;
+mod types;
 mod weights;
 
 pub(crate) use import::import;
