@@ -48,10 +48,9 @@ const TILES: [[u32; 4]; 9] = [
 
 /// The same for patches.
 #[rustfmt::skip]
-const PATCH_TILES: [[u32; 4]; 14] = [
+const PATCH_TILES: [[u32; 4]; 13] = [
     [128, 256, 2, 1],
     [128, 128, 2, 1],
-    [256, 128, 2, 1],
     [256, 128, 4, 1],
     [256,  64, 2, 1],
     [256,  64, 4, 1],
