@@ -176,6 +176,24 @@ fn results_of_convolutions_are_reduced_where_they_are() {
     assert!(text.contains("--forbid conv->normal"), "{text}");
 }
 
+/// Products of windows of 49 positions and the softmax over their columns.
+const WINDOWS: &str = r#"graph @windows(%x: f32[40,49,64], %y: f32[40,64,49]) -> (a: f32[40,49,49]) {
+  %0 = matmul %x, %y : f32[40,49,49] @"product"
+  %1 = softmax %0 {axis = 2} : f32[40,49,49] @"normal"
+  return %1
+}
+"#;
+
+#[test]
+fn tiles_hold_the_side_that_is_reduced() {
+    let model = Model::new(WINDOWS);
+    let pinned = ["--precision", "tf32", "--pin", "product+normal"];
+    let bundle = model.compile("windows.fnx", &pinned);
+    let text = succeeds(&["inspect", &bundle]);
+    assert!(text.contains("r0    reduced"), "{text}");
+    agrees(&bundle);
+}
+
 #[test]
 fn the_report_holds_all_of_it() {
     let model = Model::new(SEVERAL);

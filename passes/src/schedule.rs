@@ -200,6 +200,11 @@ impl<'c> Contracted<'c> {
         let (dtypes, epilogue) = ([types[0].dtype, types[1].dtype], functions(body));
         Contracted { form, dtypes, precision, dims, epilogue, machine, reduced }
     }
+
+    /// Whether an axis is a row, or column, that is not folded with the others: tiles do not run along it.
+    fn is_apart(&self, axis: usize) -> bool {
+        self.reduced.is_some_and(|of| self.form.axes[axis].1 == of.role && !of.axes.contains(&axis))
+    }
 }
 
 /// Why reductions of a contraction's result are better computed by a kernel of their own, if they are.

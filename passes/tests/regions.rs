@@ -150,3 +150,21 @@ fn few_wide_tiles_are_not_worth_a_reduction() {
         fused.considered
     );
 }
+
+#[test]
+fn convolutions_are_not_computed_twice_to_reduce_their_results() {
+    // KernelBench L2/79: the channels are reduced behind a norm, for which the result is stored anyway.
+    let fused = fused(
+        r#"graph @norm(%x: f32[128,3,16,32,32], %w: f32[16,3,3,3,3], %g: f32[16], %b: f32[16]) -> (y: f32[128,14,30,30]) {
+  %0 = conv %x, %w {strides = [1, 1, 1], pads_begin = [0, 0, 0], pads_end = [0, 0, 0], dilations = [1, 1, 1], groups = 1} : f32[128,16,14,30,30] @"conv"
+  %1 = instance_norm %0, %g, %b {epsilon = 1e-5} : f32[128,16,14,30,30] @"norm"
+  %2 = reduce_max %1 {axes = [1], keepdims = false} : f32[128,14,30,30] @"most"
+  return %2
+}"#,
+    );
+    let products = fused.plan.regions.iter().filter(|region| {
+        let mut nodes = region.body.nodes();
+        nodes.any(|id| region.body.node(id).op.name() == "conv")
+    });
+    assert_eq!(products.count(), 1);
+}

@@ -210,6 +210,10 @@ impl<'a> Growth<'a> {
         }
         let precision = precision(&joined.body, self.policy);
         if let Structure::Reduced(_) = &structure {
+            let (members, exposed) = key;
+            if self.exposures(members).first() != Some(exposed) {
+                return Err("the contraction would be computed again for others".to_owned());
+            }
             is_worth_reducing(&joined.body, &structure, precision, &self.plan.dims)?;
         }
         let schedule = choose(&joined.body, precision, &self.plan.dims)

@@ -19,6 +19,9 @@ const SMALL_WORK: i64 = 1 << 22;
 /// Positions of the result along a group up to which single results are an alternative to tiles.
 const FEW: i64 = 32;
 
+/// Inner elements of a step of fused multiply-adds.
+const BLOCK_K: u32 = 16;
+
 /// Positions of the result along a group below which tensor cores multiply mostly zeros.
 const SKINNY: i64 = 4;
 
@@ -163,9 +166,7 @@ struct Sizes {
 impl Sizes {
     fn of(contracted: &Contracted<'_>) -> Sizes {
         let Contracted { form, dims, reduced, .. } = contracted;
-        let is_apart = |axis: usize| {
-            reduced.is_some_and(|of| form.axes[axis].1 == of.role && !of.axes.contains(&axis))
-        };
+        let is_apart = |axis: usize| contracted.is_apart(axis);
         let size = |holds: &dyn Fn(usize) -> bool| -> i64 {
             let axes = (0..form.axes.len()).filter(|&axis| holds(axis));
             typical(&axes.map(|axis| &form.axes[axis].0).product::<Dim>(), dims).max(1)
@@ -200,7 +201,7 @@ pub(super) fn choose(contracted: &Contracted<'_>) -> Schedule {
         return schedule;
     }
     if contracted.reduced.is_some() {
-        return holding_tile([rows, columns], held);
+        return holding_tile(&sizes, held).1;
     }
     if !is_small(contracted, &sizes) {
         return skinny(&contracted.form, sizes.results(), inner, [batch, rows, columns]);
@@ -210,9 +211,17 @@ pub(super) fn choose(contracted: &Contracted<'_>) -> Schedule {
     if folded < tiled { fold } else { tile }
 }
 
-/// Cycles that the best schedule takes on tensor cores; 0 where it has none.
+/// Cycles that the best schedule takes.
 pub(super) fn cycles(contracted: &Contracted<'_>) -> f64 {
-    modelled(contracted).map_or(0.0, |(time, _)| time)
+    if let Some((time, _)) = modelled(contracted) {
+        return time;
+    }
+    let sizes = Sizes::of(contracted);
+    if contracted.reduced.is_some() {
+        return holding_tile(&sizes, sizes.held).0;
+    }
+    let (folded, _) = Dots::of(&contracted.form, contracted.dims).best();
+    folded.min(tile([sizes.batch, sizes.rows, sizes.columns], sizes.inner).0)
 }
 
 /// Whether fused multiply-adds are enough, or all there are.
@@ -229,8 +238,7 @@ fn modelled(contracted: &Contracted<'_>) -> Option<(f64, Schedule)> {
     if is_small(contracted, &sizes) || (rows.min(columns) < SKINNY && reduced.is_none()) {
         return None;
     }
-    let rows_fastest = fastest_role(form) == Some(AxisRole::Rows)
-        || reduced.is_some_and(|of| of.role == AxisRole::Columns);
+    let rows_fastest = fastest_role(contracted) == Some(AxisRole::Rows);
     let order = |pair: [f64; 2]| if rows_fastest { [pair[1], pair[0]] } else { pair };
     let fetch = [&form.lhs, &form.rhs].map(|map| if is_window(form, map) { 10.0 } else { 1.5 });
     // The taps of phases are some steps apart, and where `pack` has been, all of them are there.
@@ -390,7 +398,9 @@ impl Work {
                 + self.columns as f64 * self.element_bytes[1]);
         let windowed = self.fetch.iter().any(|&fetch| fetch > 2.0);
         let read = if windowed { 0.0 } else { operands };
-        let block_bytes = read / tiles as f64 + 4.0 * (m * n) as f64;
+        // Of what a tile folds, hardly anything is written.
+        let written = if self.held.contains(&true) { 0.0 } else { 4.0 * (m * n) as f64 };
+        let block_bytes = read / tiles as f64 + written;
         let moved = block_bytes / MEMORY_RATE;
         let finished = (m * n) as f64 * (4.0 + self.epilogue) / 32.0;
         let each = each as f64;
@@ -424,8 +434,9 @@ fn is_group(form: &ContractionForm, expr: &IndexExpr) -> bool {
 }
 
 /// The role of the axis along which results are adjacent: of those that the last index moves along, the one
-/// with the smallest step.
-fn fastest_role(form: &ContractionForm) -> Option<AxisRole> {
+/// with the smallest step. Axes that tiles do not run along are left out, as in code generation.
+fn fastest_role(contracted: &Contracted<'_>) -> Option<AxisRole> {
+    let form = &contracted.form;
     fn step(expr: &IndexExpr, axis: usize) -> i64 {
         match expr {
             IndexExpr::Axis(other) => i64::from(*other == axis),
@@ -435,7 +446,8 @@ fn fastest_role(form: &ContractionForm) -> Option<AxisRole> {
         }
     }
     form.out.iter().rev().find_map(|expr| {
-        let axes = expr.axes().into_iter().filter(|&axis| !form.axes[axis].0.is(1));
+        let axes = expr.axes().into_iter();
+        let axes = axes.filter(|&axis| !form.axes[axis].0.is(1) && !contracted.is_apart(axis));
         axes.min_by_key(|&axis| step(expr, axis)).map(|axis| form.axes[axis].1)
     })
 }
@@ -460,7 +472,6 @@ fn skinny(form: &ContractionForm, results: i64, inner: i64, sizes: [i64; 3]) -> 
 
 /// A tile of fused multiply-adds, and the cycles it takes where it waits for memory at each step.
 fn tile([batch, rows, columns]: [i64; 3], inner: i64) -> (f64, Schedule) {
-    const BLOCK_K: u32 = 16;
     let candidates = [
         (128u32, 128u32, 8u32, 8u32),
         (64, 64, 4, 4),
@@ -481,28 +492,33 @@ fn tile([batch, rows, columns]: [i64; 3], inner: i64) -> (f64, Schedule) {
         .find(|&(m, n, ..)| blocks(m, n) >= BLOCKS_TO_FILL && !waste(m, n))
         .or_else(|| candidates.into_iter().find(|&(m, n, ..)| m <= 64 && !waste(m, n)))
         .unwrap_or(candidates[candidates.len() - 1]);
-    let steps = div_ceil(inner, BLOCK_K.into()) as f64;
-    let threads = i64::from(block_m / thread_m * (block_n / thread_n));
-    let waves = div_ceil(blocks(block_m, block_n), BLOCKS_TO_FILL * (THREADS / threads).min(8));
-    let time = waves as f64 * (BLOCK_OVERHEAD + steps * LATENCY);
+    let threads = block_m / thread_m * (block_n / thread_n);
+    let time = tile_cycles(blocks(block_m, block_n), threads, inner);
     (time, Schedule::Tile { block_m, block_n, block_k: BLOCK_K, thread_m, thread_n })
 }
 
-/// A tile that holds all positions along one of its sides.
-fn holding_tile(sizes: [i64; 2], held: [bool; 2]) -> Schedule {
-    let block = |side: usize| match held[side] {
-        true => sizes[side].unsigned_abs().next_power_of_two().max(32) as u32,
+/// A tile of fused multiply-adds that holds all positions along a side, and the cycles it takes.
+fn holding_tile(sizes: &Sizes, held: [bool; 2]) -> (f64, Schedule) {
+    let block = |size: i64, is_held: bool| match is_held {
+        true => size.unsigned_abs().next_power_of_two().max(32) as u32,
         false => 32,
     };
-    let (block_m, block_n) = (block(0), block(1));
+    let block_m = block(sizes.rows, held[0]);
+    let block_n = block(sizes.columns, held[1]);
     let thread = |block: u32| if block > 128 { 8 } else { 4 };
-    Schedule::Tile {
-        block_m,
-        block_n,
-        block_k: 16,
-        thread_m: thread(block_m),
-        thread_n: thread(block_n),
-    }
+    let (thread_m, thread_n) = (thread(block_m), thread(block_n));
+    let tiles = |size: i64, block: u32| div_ceil(size, block.into());
+    let blocks = tiles(sizes.rows, block_m).saturating_mul(tiles(sizes.columns, block_n));
+    let blocks = blocks.saturating_mul(sizes.batch);
+    let time = tile_cycles(blocks, block_m / thread_m * (block_n / thread_n), sizes.inner);
+    (time, Schedule::Tile { block_m, block_n, block_k: BLOCK_K, thread_m, thread_n })
+}
+
+/// Cycles of tiles of fused multiply-adds that wait for memory at each step.
+fn tile_cycles(blocks: i64, threads: u32, inner: i64) -> f64 {
+    let steps = div_ceil(inner, BLOCK_K.into()) as f64;
+    let waves = div_ceil(blocks, BLOCKS_TO_FILL * (THREADS / i64::from(threads)).clamp(1, 8));
+    waves as f64 * (BLOCK_OVERHEAD + steps * LATENCY)
 }
 
 pub(super) fn div_ceil(size: i64, by: i64) -> i64 {

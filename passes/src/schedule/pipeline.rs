@@ -258,7 +258,9 @@ impl Stream {
         let in_turn = products + STEP_OVERHEAD + issued / 2.0;
         let step_time = in_turn.max((LATENCY + bytes / COPY_RATE) / ahead);
 
-        let moved = 4.0 * (m * n) as f64 / MEMORY_RATE * candidate.stored;
+        // Of what a tile folds, hardly anything is written.
+        let written = if self.held.contains(&true) { 0.0 } else { (m * n) as f64 };
+        let moved = 4.0 * written / MEMORY_RATE * candidate.stored;
         let finished = (m * n) as f64 * (4.0 + self.epilogue) / 32.0;
         let each = candidate.steps as f64;
         let alone = BLOCK_OVERHEAD + each * step_time + moved + finished / 1.5;
