@@ -11,6 +11,8 @@ from . import workload as tables
 #: the rate of fp16, which keeps as many bits of a scaled factor as TF32 does.
 PEAK_BYTES_PER_S = 4.8e12
 PEAK_PRODUCTS_PER_S = 989e12
+#: Bytes of a parameter that is packed before the call.
+PACKED_BYTES = 2
 
 
 def floor_ms(task: str, track: str) -> float | None:
@@ -34,19 +36,20 @@ def physical_floor_ms(task: str) -> float:
     """The time below which a measurement is a fault, in milliseconds; 0 where nothing is known.
 
     Tensors that no output depends on, and operations that a rewrite saves, as `remarks.json` says, do not
-    count.
+    count. Parameters may have been packed into two bytes an element before the call: as many bits of a
+    scaled factor as TF32 keeps.
     """
     known = tables.baseline().get(task, {})
     remarks = tables.remarks().get(task, {})
     if "trivial" in remarks or "bytes" not in known:
         return 0.0
-    moved = (known["bytes"] - _unused_bytes(task)) / PEAK_BYTES_PER_S
+    moved = (known["bytes"] - _spared_bytes(task)) / PEAK_BYTES_PER_S
     computed = 0.0 if "fewer_flops" in remarks else known.get("flops", 0.0) / PEAK_PRODUCTS_PER_S
     return 1e3 * max(moved, computed)
 
 
-def _unused_bytes(task: str) -> int:
-    """Bytes of inputs and parameters that no output depends on."""
+def _spared_bytes(task: str) -> int:
+    """Bytes of inputs and parameters that no output depends on, and those that packing saves."""
     workload = tables.suite().get(task)
     if workload is None:
         return 0
@@ -55,7 +58,10 @@ def _unused_bytes(task: str) -> int:
         # What is written in place is both a result and an operand.
         if node.name in used or node.op.partition(".default")[0].endswith("_"):
             used.update(_references((node.args, node.kwargs)))
-    return sum(s.nbytes for s in (*workload.inputs, *workload.params) if s.name not in used)
+    tensors = (*workload.inputs, *workload.params)
+    unused = sum(spec.nbytes for spec in tensors if spec.name not in used)
+    packed = [spec for spec in workload.params if spec.name in used and spec.dtype == "float32"]
+    return unused + sum(spec.nbytes - PACKED_BYTES * spec.numel for spec in packed)
 
 
 def _references(value: Any) -> Iterator[str]:

@@ -50,7 +50,8 @@ class Track:
             return f"error {error.norm:.2e} in the norm; allowed {limit:.2e}"
         if error.worst > max(WORST, 2 * eager.worst):
             return f"an element is off by {error.worst:.2e} of its size; allowed {WORST}"
-        if self.name == "A" and published and error.outside > eager.outside:
+        # Where eager mode has elements beyond it, too, their number is a matter of chance.
+        if self.name == "A" and published and error.outside > MATCHED * eager.outside:
             return f"{error.outside} elements beyond 1e-2 + 1e-2 |x|"
         return ""
 

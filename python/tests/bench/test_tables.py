@@ -98,6 +98,12 @@ def test_a_time_below_the_physical_floor_is_a_fault(tmp_path):
     assert row.outcome(TRACKS["B"]).speedup is None
 
 
+def test_parameters_may_have_been_packed_into_half_their_bytes():
+    # 128 x 32768 by 32768 x 32768: the weights, 4.3 GB as float32, are all there is.
+    floor = physical_floor_ms("L2/55_Matmul_MaxPool_Sum_Scale")
+    assert 2 * 32768**2 / 4.8e12 * 1e3 < floor < 1.1 * 2 * 32768**2 / 4.8e12 * 1e3
+
+
 def test_a_wrong_task_keeps_the_baselines_and_gets_no_time(tmp_path):
     row = table(tmp_path, {**RIGHT, "fault": "error 1 in the norm"}, timed(3.0))[RELU]
     assert (row.status, row.ours_ms, row.eager_ms) == ("wrong", "", "3.2")
@@ -157,10 +163,12 @@ def test_track_b_allows_half_more_than_eagers_error_and_an_ulp():
 
 
 def test_rescaled_draws_are_judged_by_the_norm():
-    track, rough = TRACKS["A"], Error(8e-3, 1e-2, 5, 0)
+    track, rough = TRACKS["A"], Error(8e-3, 1e-2, 4, 0)
     outside = Error(9e-3, 2e-2, 7, 0)
     assert "beyond" in track.fault(outside, rough)
     assert track.fault(outside, rough, published=False) == ""
+    # Where eager mode has about as many beyond it, they say nothing.
+    assert track.fault(outside, Error(9e-3, 2e-2, 5, 0)) == ""
     assert track.fault(Error(1.1e-2, 2e-2, 7, 0), rough, published=False) == ""
     assert "norm" in track.fault(Error(1.3e-2, 2e-2, 7, 0), rough, published=False)
     assert "norm" in track.fault(Error(1.0, 1.0, 7, 0), Error(1e-6, 1e-5, 0, 0), published=False)
