@@ -9,7 +9,7 @@ use fornax_bundle::manifest::{
 };
 use fornax_codegen::{LoweredRegion, PtxModule, Target, kernel};
 use fornax_ir::op::OpClass;
-use fornax_ir::plan::{self, MemoryPlan, Phase, Plan, ValueRef};
+use fornax_ir::plan::{self, Arena, MemoryPlan, Phase, Plan, ValueRef};
 use fornax_ir::{Graph, Tensor, Type};
 use fornax_passes::egraph::Optimized;
 use fornax_passes::memory::direct_outputs;
@@ -230,8 +230,12 @@ impl Buffers {
             let offset = &memory.workspaces[&(index, number)];
             let ty = Type::new(workspace.dtype, vec![workspace.elements.clone()]);
             let name = format!("{}.workspace{number}", region.name);
-            let phase = if workspace.prepared { Phase::Prepare } else { region.phase };
-            let buffer = self.add(&name, &ty, kind(offset, phase));
+            let kind = match workspace.arena {
+                Arena::Phase => kind(offset, region.phase),
+                Arena::Prepared => kind(offset, Phase::Prepare),
+                Arena::Counters => BufferKind::Counters { offset: offset.clone() },
+            };
+            let buffer = self.add(&name, &ty, kind);
             self.of_workspace.insert((index, number), buffer);
         }
     }
@@ -251,6 +255,7 @@ fn target_plan(
         buffers: buffers.all.clone(),
         scratch_bytes: assembly.memory.scratch_bytes.clone(),
         prepared_bytes: assembly.memory.prepared_bytes.clone(),
+        counter_bytes: assembly.memory.counter_bytes.clone(),
         prepare: Vec::new(),
         run: Vec::new(),
     };

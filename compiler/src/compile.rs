@@ -6,7 +6,7 @@ use std::path::Path;
 use fornax_bundle::{BundleParts, PrecisionPolicy};
 use fornax_codegen::kernel::{Kernel, verify as verify_kernel};
 use fornax_codegen::{LoweredRegion, PtxModule, Target, emit_ptx, lower};
-use fornax_ir::plan::{MemoryPlan, Plan};
+use fornax_ir::plan::{Arena, MemoryPlan, Plan};
 use fornax_ir::verify::{verify, verify_plan};
 use fornax_ir::{Diagnostic, Graph, SourceMap, Type};
 use fornax_passes::egraph::{Optimized, optimize};
@@ -216,12 +216,12 @@ fn emit(kernels: &[&Kernel], target: Target) -> Result<Vec<PtxModule>, Error> {
 }
 
 fn plan_memory(plan: &Plan, lowered: &[LoweredRegion]) -> MemoryPlan {
-    let workspaces: Vec<Vec<(Type, bool)>> = lowered
+    let workspaces: Vec<Vec<(Type, Arena)>> = lowered
         .iter()
         .map(|region| {
             let ty = |workspace: &fornax_codegen::Workspace| {
                 let ty = Type::new(workspace.dtype, vec![workspace.elements.clone()]);
-                (ty, workspace.prepared)
+                (ty, workspace.arena)
             };
             region.workspaces.iter().map(ty).collect()
         })

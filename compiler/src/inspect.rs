@@ -166,6 +166,7 @@ fn buffer_text(buffer: &Buffer) -> String {
         BufferKind::Output { index } => format!("output {index}"),
         BufferKind::Weight { index } => format!("weight {index}"),
         BufferKind::Prepared { offset } => format!("prepared at {offset}"),
+        BufferKind::Counters { offset } => format!("counters at {offset}"),
         BufferKind::Scratch { offset } => format!("scratch at {offset}"),
     };
     format!("{:<32} {}{} {place}", buffer.name, buffer.dtype, shape_text(&buffer.shape))

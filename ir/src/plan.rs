@@ -189,6 +189,17 @@ impl Region {
     }
 }
 
+/// What a workspace of a region is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Arena {
+    /// Memory that is alive while the region runs, in its phase.
+    Phase,
+    /// Filled by the prepare program, it stays, though the region runs later.
+    Prepared,
+    /// Counters of a known size, zero at first, which kernels leave as they need them again.
+    Counters,
+}
+
 /// Where the values between regions lie, and the workspaces of launch groups.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MemoryPlan {
@@ -196,9 +207,11 @@ pub struct MemoryPlan {
     pub scratch_bytes: Dim,
     /// Bytes of the arena for values of the prepare program.
     pub prepared_bytes: Dim,
+    /// Bytes of the arena for counters of blocks.
+    pub counter_bytes: Dim,
     /// Offset in bytes of each region output in its phase's arena. Outputs of the plan that are no
     /// input or weight have none: they lie in the caller's memory. Parts have their shared array's.
     pub offsets: BTreeMap<ValueRef, Dim>,
-    /// Offset in bytes of each region's workspaces in its phase's arena.
+    /// Offset in bytes of each region's workspaces in their arenas.
     pub workspaces: BTreeMap<(usize, usize), Dim>,
 }

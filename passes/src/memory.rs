@@ -1,11 +1,11 @@
 //! The memory plan: where values between regions lie.
 //!
-//! Two arenas: one for values of the prepare program, which stay as long as the bundle is loaded, and
-//! one for values of a run, where a value's bytes are reused as soon as no later region reads it.
+//! Three arenas: one for values of the prepare program, which stay as long as the bundle is loaded, one for
+//! values of a run, where a value's bytes are reused as soon as no later region reads it, and one for counters.
 
 use std::collections::BTreeMap;
 
-use fornax_ir::plan::{MemoryPlan, Phase, Plan, Region, ValueRef};
+use fornax_ir::plan::{Arena, MemoryPlan, Phase, Plan, Region, ValueRef};
 use fornax_ir::{Dim, Type};
 
 /// Every offset is a multiple of this.
@@ -27,12 +27,13 @@ enum Key {
 }
 
 /// Places the outputs of all regions, but those that lie in the caller's outputs, and the workspaces:
-/// `workspaces[region]` are the types of that region's, and whether the prepare program fills them.
-pub fn plan(plan: &Plan, workspaces: &[Vec<(Type, bool)>]) -> MemoryPlan {
+/// `workspaces[region]` are the types of that region's, and where they lie.
+pub fn plan(plan: &Plan, workspaces: &[Vec<(Type, Arena)>]) -> MemoryPlan {
     let mut memory = MemoryPlan::default();
-    let (prepared, scratch) = pieces(plan, workspaces);
+    let Pieces { prepared, scratch, counters } = pieces(plan, workspaces);
     memory.prepared_bytes = place(prepared, &mut memory, false);
     memory.scratch_bytes = place(scratch, &mut memory, true);
+    memory.counter_bytes = place(counters, &mut memory, false);
     memory
 }
 
@@ -53,7 +54,15 @@ pub fn direct_outputs(plan: &Plan) -> BTreeMap<ValueRef, usize> {
     direct
 }
 
-fn pieces(plan: &Plan, workspaces: &[Vec<(Type, bool)>]) -> (Vec<Piece>, Vec<Piece>) {
+/// What lies in each arena.
+#[derive(Debug, Default)]
+struct Pieces {
+    prepared: Vec<Piece>,
+    scratch: Vec<Piece>,
+    counters: Vec<Piece>,
+}
+
+fn pieces(plan: &Plan, workspaces: &[Vec<(Type, Arena)>]) -> Pieces {
     let mut last_use: BTreeMap<ValueRef, usize> = BTreeMap::new();
     for (index, region) in plan.regions.iter().enumerate() {
         for operand in &region.operands {
@@ -61,7 +70,7 @@ fn pieces(plan: &Plan, workspaces: &[Vec<(Type, bool)>]) -> (Vec<Piece>, Vec<Pie
         }
     }
     let direct = direct_outputs(plan);
-    let (mut prepared, mut scratch) = (Vec::new(), Vec::new());
+    let Pieces { mut prepared, mut scratch, mut counters } = Pieces::default();
     for (number, shared) in plan.shared.iter().enumerate() {
         let key = ValueRef::Shared(number);
         let writes = |region: &Region| region.parts.values().any(|part| part.shared == number);
@@ -87,17 +96,18 @@ fn pieces(plan: &Plan, workspaces: &[Vec<(Type, bool)>]) -> (Vec<Piece>, Vec<Pie
                 of_phase.push(Piece { key: Key::Value(key), bytes, first: index, last });
             }
         }
-        for (number, (ty, is_prepared)) in workspaces[index].iter().enumerate() {
+        for (number, (ty, arena)) in workspaces[index].iter().enumerate() {
             let key = Key::Workspace(index, number);
             let piece = Piece { key, bytes: ty.bytes(), first: index, last: index };
-            let arena = match *is_prepared || region.phase == Phase::Prepare {
-                true => &mut prepared,
-                false => &mut scratch,
+            let pieces = match (arena, region.phase) {
+                (Arena::Counters, _) => &mut counters,
+                (Arena::Prepared, _) | (_, Phase::Prepare) => &mut prepared,
+                (Arena::Phase, Phase::Run) => &mut scratch,
             };
-            arena.push(piece);
+            pieces.push(piece);
         }
     }
-    (prepared, scratch)
+    Pieces { prepared, scratch, counters }
 }
 
 /// Gives each piece an offset; pieces share bytes when `reuse` is set and they are not in use at the
@@ -177,15 +187,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prepared_workspaces_lie_beside_prepared_values() {
+    fn workspaces_lie_in_their_arenas() {
         let ty = |size: i64| Type::new(DType::F32, vec![Dim::constant(size)]);
         let mut graph = Graph::new("f");
         let x = graph.input("x", ty(64)).unwrap();
         let y = graph.add("relu", attrs! {}, &[x], LocSet::none()).unwrap();
         graph.output("y", y);
         let regions = crate::fuse(&graph, PrecisionPolicy::Ieee).unwrap();
-        let memory = plan(&regions, &[vec![(ty(1024), true), (ty(256), false), (ty(512), true)]]);
+        let memory = plan(
+            &regions,
+            &[vec![
+                (ty(1024), Arena::Prepared),
+                (ty(256), Arena::Phase),
+                (ty(512), Arena::Prepared),
+                (ty(64), Arena::Counters),
+                (ty(65), Arena::Counters),
+            ]],
+        );
         assert_eq!(memory.prepared_bytes.as_const(), Some(4 * (1024 + 512)));
         assert_eq!(memory.scratch_bytes.as_const(), Some(4 * 256));
+        assert_eq!(memory.counter_bytes.as_const(), Some(3 * ALIGN));
+        assert_ne!(memory.workspaces[&(0, 3)], memory.workspaces[&(0, 4)]);
     }
 }

@@ -208,6 +208,10 @@ impl Device for CudaDevice {
         graph::RecordedGraph::record(&self.context, work).map(|graph| Some(Graph::new(graph)))
     }
 
+    fn is_capturing(&self, stream: Stream) -> Result<bool, Error> {
+        graph::is_capturing(&self.context, stream)
+    }
+
     fn launch_graph(&self, graph: &Graph, stream: Stream) -> Result<(), Error> {
         graph.get::<graph::RecordedGraph>()?.launch(stream)
     }

@@ -93,6 +93,11 @@ pub trait Device: Send + Sync {
         Ok(None)
     }
 
+    /// Whether what is submitted to a stream is being captured into a graph instead of being run.
+    fn is_capturing(&self, _stream: Stream) -> Result<bool, Error> {
+        Ok(false)
+    }
+
     /// Submits recorded work. Launches of one graph run one after another, whatever their streams.
     fn launch_graph(&self, _graph: &Graph, _stream: Stream) -> Result<(), Error> {
         Err(Error::ForeignHandle { what: "graph" })

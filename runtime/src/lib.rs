@@ -3,6 +3,7 @@
 
 mod arena;
 pub mod compare;
+mod counters;
 pub mod cuda;
 pub mod device;
 pub mod emulator;

@@ -8,10 +8,11 @@ use fornax_bundle::{Bundle, BundleParts, DType, Dims, Target, Tensor};
 use rayon::prelude::*;
 
 use crate::arena::{Arena, Memory, Slot};
+use crate::counters::CounterPool;
 use crate::device::{Device, Kernel, Module, ModuleSource, Stream};
 use crate::error::Error;
 use crate::resolve::{Place, Resolved, selected, used_buffers};
-use crate::run::{Execution, GraphCache, IgnoreLaunches, POINTER_ALIGN, ScratchPool};
+use crate::run::{Arenas, Execution, GraphCache, IgnoreLaunches, POINTER_ALIGN, ScratchPool};
 
 /// How to load a bundle.
 #[derive(Debug, Clone, Default)]
@@ -41,7 +42,7 @@ pub struct DeviceTensor {
 }
 
 /// Device memory that a loaded bundle holds, in bytes. Scratch memory of runs comes on top, see
-/// [`SizedRun::scratch_bytes`](crate::SizedRun::scratch_bytes).
+/// [`SizedRun::scratch_bytes`](crate::SizedRun::scratch_bytes), and about 1 MiB of counters where kernels have some.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryUse {
     /// Weights that were copied to the device.
@@ -55,7 +56,7 @@ pub struct MemoryUse {
 /// A bundle whose kernels, weights and prepared buffers are on a device.
 ///
 /// It may be run from several threads at once: kernels, weights and prepared buffers are shared and
-/// constant, and each run has scratch memory of its own, taken from a pool per stream. Only
+/// constant, and each run has scratch memory and counters of its own, taken from a pool per stream. Only
 /// [`LoadedBundle::refresh`] changes what is shared; it waits for the device first.
 pub struct LoadedBundle {
     pub(crate) device: Arc<dyn Device>,
@@ -68,6 +69,7 @@ pub struct LoadedBundle {
     /// Runs hold it for reading, a refresh for writing.
     pub(crate) shared: RwLock<Shared>,
     pub(crate) scratch: ScratchPool,
+    pub(crate) counters: CounterPool,
     pub(crate) graphs: GraphCache,
     resolved: Mutex<BTreeMap<Dims, Arc<Resolved>>>,
 }
@@ -101,6 +103,8 @@ impl LoadedBundle {
         let kernels = load_kernels(device.as_ref(), parts, &parts.manifest.targets[plan])?;
         let memory = options.memory;
         let (shared, memory_use) = Shared::new(&device, parts, plan, options)?;
+        let counter_bytes = parts.manifest.targets[plan].counter_bytes.eval(&Dims::new())? as u64;
+        let counters = CounterPool::new(&device, counter_bytes)?;
         let loaded = LoadedBundle {
             device,
             manifest: Arc::new(parts.manifest.clone()),
@@ -110,6 +114,7 @@ impl LoadedBundle {
             kernels,
             shared: RwLock::new(shared),
             scratch: ScratchPool::default(),
+            counters,
             graphs: GraphCache::default(),
             resolved: Mutex::default(),
         };
@@ -223,9 +228,12 @@ impl LoadedBundle {
         let resolved = Resolved::new(plan, &plan.prepare, &Dims::new(), None)?;
         let slots = resolved.scratch_slots();
         let scratch = Arena::new(&self.device, self.memory, resolved.scratch_bytes, &slots)?;
-        let execution = Execution::new(self, &resolved, shared, &scratch, &[], &[]);
-        execution.enqueue(Stream::DEFAULT, &mut IgnoreLaunches)?;
-        self.device.synchronize(Stream::DEFAULT)
+        let stream = Stream::DEFAULT;
+        let counters = self.counters_of(&resolved, stream, |slot| scratch.address(slot))?;
+        let arenas = Arenas { shared, scratch: &scratch, counters };
+        let execution = Execution::new(self, &resolved, arenas, &[], &[]);
+        execution.enqueue(stream, &mut IgnoreLaunches)?;
+        self.device.synchronize(stream)
     }
 }
 
@@ -282,7 +290,7 @@ impl Shared {
         match place {
             Place::Weight(index) => Some(self.weight_address(*index)),
             Place::Prepared(slot) => Some(self.prepared.address(slot)),
-            Place::Input(_) | Place::Output(_) | Place::Scratch(_) => None,
+            Place::Input(_) | Place::Output(_) | Place::Scratch(_) | Place::Counters(_) => None,
         }
     }
 }

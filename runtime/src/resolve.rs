@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use fornax_bundle::manifest::{Arg, BufferKind, Launch, Param, Step, TargetPlan};
+use fornax_bundle::manifest::{Arg, BUFFER_ALIGN, BufferKind, Launch, Param, Step, TargetPlan};
 use fornax_bundle::{DType, Dim, Dims};
 
 use crate::arena::Slot;
@@ -18,7 +18,10 @@ pub(crate) struct Resolved {
     pub(crate) dims: Dims,
     /// The plan's buffers; none where the program does not use one.
     pub(crate) buffers: Vec<Option<ResolvedBuffer>>,
+    /// With the counters below.
     pub(crate) scratch_bytes: u64,
+    /// Scratch memory for the program's counters, if it has any: for runs that find no others.
+    pub(crate) counters: Option<Slot>,
     pub(crate) steps: Vec<ResolvedStep>,
 }
 
@@ -36,6 +39,7 @@ pub(crate) enum Place {
     Output(usize),
     Weight(usize),
     Prepared(Slot),
+    Counters(Slot),
     Scratch(Slot),
 }
 
@@ -103,21 +107,29 @@ impl Resolved {
             dims: dims.clone(),
             buffers: plan.buffers.iter().map(|_| None).collect(),
             scratch_bytes: 0,
+            counters: None,
             steps: Vec::new(),
         };
         let prepared_bytes = size(&plan.prepared_bytes, dims, "prepared_bytes")?;
-        let mut scratch_end = 0;
+        let counter_bytes = size(&plan.counter_bytes, dims, "counter_bytes")?;
+        let (mut scratch_end, mut counts) = (0, false);
         for index in used_buffers(&steps) {
             let buffer = resolve_buffer(plan, index, dims)?;
             if let Place::Scratch(slot) = buffer.place {
                 scratch_end = scratch_end.max(slot.offset + slot.n_bytes);
             }
-            if let Place::Prepared(slot) = buffer.place
-                && slot.offset + slot.n_bytes > prepared_bytes
+            let arena = match buffer.place {
+                Place::Prepared(slot) => Some((slot, prepared_bytes, "prepared arena")),
+                Place::Counters(slot) => Some((slot, counter_bytes, "arena of counters")),
+                _ => None,
+            };
+            if let Some((slot, n_bytes, arena)) = arena
+                && slot.offset + slot.n_bytes > n_bytes
             {
                 let name = &plan.buffers[index].name;
-                return Err(broken(name, "it reaches beyond the prepared arena"));
+                return Err(broken(name, &format!("it reaches beyond the {arena}")));
             }
+            counts |= matches!(buffer.place, Place::Counters(_));
             resolved.buffers[index] = Some(buffer);
         }
         resolved.scratch_bytes = match scratch_bytes {
@@ -126,6 +138,12 @@ impl Resolved {
         };
         if scratch_end > resolved.scratch_bytes {
             return Err(broken("scratch_bytes", "a buffer reaches beyond the scratch arena"));
+        }
+        if counts {
+            let offset = resolved.scratch_bytes.next_multiple_of(BUFFER_ALIGN);
+            let buffer = plan.buffers.len();
+            resolved.counters = Some(Slot { buffer, offset, n_bytes: counter_bytes });
+            resolved.scratch_bytes = offset + counter_bytes;
         }
         resolved.add_steps(plan, &steps)?;
         Ok(resolved)
@@ -138,7 +156,7 @@ impl Resolved {
             Place::Scratch(slot) => Some(slot),
             _ => None,
         });
-        slots.collect()
+        slots.chain(self.counters).collect()
     }
 
     fn add_steps(&mut self, plan: &TargetPlan, steps: &[&Step]) -> Result<(), Error> {
@@ -208,6 +226,7 @@ fn resolve_buffer(plan: &TargetPlan, index: usize, dims: &Dims) -> Result<Resolv
         BufferKind::Output { index } => Place::Output(*index),
         BufferKind::Weight { index } => Place::Weight(*index),
         BufferKind::Prepared { offset } => Place::Prepared(slot(offset)?),
+        BufferKind::Counters { offset } => Place::Counters(slot(offset)?),
         BufferKind::Scratch { offset } => Place::Scratch(slot(offset)?),
     };
     Ok(ResolvedBuffer { shape, n_bytes, place })

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use fornax_bundle::manifest::Kernel;
 use fornax_bundle::{DType, Dims, Tensor};
 
-use crate::arena::Arena;
+use crate::arena::{Arena, Slot};
 use crate::device::{Buffer, Graph, KernelArg, LaunchConfig, Stream};
 use crate::error::Error;
 use crate::load::{LoadedBundle, Shared, lock};
@@ -198,11 +198,12 @@ impl LoadedBundle {
         let shared = self.shared.read().unwrap_or_else(PoisonError::into_inner);
         let slots = resolved.scratch_slots();
         let scratch = Arena::new(&self.device, self.memory, resolved.scratch_bytes, &slots)?;
-        let execution =
-            Execution::new(self, &resolved, &shared, &scratch, &key.inputs, &key.outputs);
-        let graph = self
-            .device
-            .record_graph(&mut |stream| execution.enqueue(stream, &mut IgnoreLaunches))?;
+        let graph = self.device.record_graph(&mut |stream| {
+            let counters = self.counters_of(&resolved, stream, |slot| scratch.address(slot))?;
+            let arenas = Arenas { shared: &shared, scratch: &scratch, counters };
+            let execution = Execution::new(self, &resolved, arenas, &key.inputs, &key.outputs);
+            execution.enqueue(stream, &mut IgnoreLaunches)
+        })?;
         Ok(graph.map(|graph| RecordedRun { graph, _scratch: scratch }))
     }
 
@@ -224,10 +225,30 @@ impl LoadedBundle {
                 Arena::new(&self.device, self.memory, resolved.scratch_bytes, &slots)?
             }
         };
-        let execution = Execution::new(self, &resolved, &shared, &scratch, inputs, outputs);
+        let counters = self.counters_of(&resolved, stream, |slot| scratch.address(slot))?;
+        let arenas = Arenas { shared: &shared, scratch: &scratch, counters };
+        let execution = Execution::new(self, &resolved, arenas, inputs, outputs);
         execution.enqueue(stream, observer)?;
         self.scratch.give_back(stream, scratch);
         Ok(())
+    }
+
+    /// The address of counters that no other run uses at the same time as one on this stream: the bundle's own,
+    /// or those in scratch memory, which are set to zero.
+    pub(crate) fn counters_of(
+        &self,
+        resolved: &Resolved,
+        stream: Stream,
+        in_scratch: impl FnOnce(&Slot) -> u64,
+    ) -> Result<u64, Error> {
+        let Some(slot) = &resolved.counters else { return Ok(0) };
+        let is_captured = self.device.is_capturing(stream)?;
+        if let Some(address) = self.counters.take(stream, is_captured) {
+            return Ok(address);
+        }
+        let address = in_scratch(slot);
+        self.device.fill(address, 0, slot.n_bytes, stream)?;
+        Ok(address)
     }
 
     pub(crate) fn check_pointers(&self, inputs: &[u64], outputs: &[u64]) -> Result<(), Error> {
@@ -273,6 +294,15 @@ impl LoadedBundle {
 /// Element type, shape and bytes of an output.
 pub(crate) type OutputSize = (DType, Vec<usize>, u64);
 
+/// Where a run's memory lies that is not the caller's.
+#[derive(Clone, Copy)]
+pub(crate) struct Arenas<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) scratch: &'a Arena,
+    /// The address of the counters.
+    pub(crate) counters: u64,
+}
+
 /// A program with addresses: what is enqueued on a stream.
 pub(crate) struct Execution<'a> {
     bundle: &'a LoadedBundle,
@@ -285,8 +315,7 @@ impl<'a> Execution<'a> {
     pub(crate) fn new(
         bundle: &'a LoadedBundle,
         resolved: &'a Resolved,
-        shared: &Shared,
-        scratch: &Arena,
+        Arenas { shared, scratch, counters }: Arenas<'_>,
         inputs: &[u64],
         outputs: &[u64],
     ) -> Execution<'a> {
@@ -294,6 +323,7 @@ impl<'a> Execution<'a> {
             Place::Input(index) => inputs[*index],
             Place::Output(index) => outputs[*index],
             Place::Scratch(slot) => scratch.address(slot),
+            Place::Counters(slot) => counters + slot.offset,
             Place::Weight(_) | Place::Prepared(_) => {
                 shared.address(place).expect("invariant: weights and prepared buffers are shared")
             }

@@ -30,6 +30,8 @@ enum Open {
     Output(usize),
     /// An offset into the scratch memory.
     Scratch(u64),
+    /// An offset into the counters.
+    Counters(u64),
 }
 
 impl SizedRun {
@@ -62,6 +64,7 @@ impl LoadedBundle {
                 Place::Input(input) => open.push((index, Open::Input(input))),
                 Place::Output(output) => open.push((index, Open::Output(output))),
                 Place::Scratch(slot) => open.push((index, Open::Scratch(slot.offset))),
+                Place::Counters(slot) => open.push((index, Open::Counters(slot.offset))),
                 // They stay where they are as long as the bundle is loaded.
                 place @ (Place::Weight(_) | Place::Prepared(_)) => {
                     addresses[index] = shared
@@ -100,12 +103,14 @@ impl LoadedBundle {
                 format!("the scratch address {scratch:#x} is not a multiple of {POINTER_ALIGN}");
             return Err(Error::Pointers { reason });
         }
+        let counters = self.counters_of(&run.resolved, stream, |slot| scratch + slot.offset)?;
         let mut addresses = run.addresses.clone();
         for &(index, open) in &run.open {
             addresses[index] = match open {
                 Open::Input(input) => inputs[input],
                 Open::Output(output) => outputs[output],
                 Open::Scratch(offset) => scratch + offset,
+                Open::Counters(offset) => counters + offset,
             };
         }
         // A refresh must not change the prepared buffers between two launches.

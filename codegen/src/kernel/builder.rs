@@ -537,8 +537,24 @@ impl KernelBuilder {
     }
 
     /// How many blocks have asked before: see [`Instruction::Ticket`].
-    pub fn ticket(&mut self, memory: Memory, offset: ValueId) -> ValueId {
-        self.push(Instruction::Ticket { memory, offset }, vec![Ty::Scalar(DType::I32)])[0]
+    pub fn ticket(&mut self, (memory, offset): (Memory, ValueId), of: ValueId) -> ValueId {
+        self.take_ticket((memory, offset), of, false)
+    }
+
+    /// As [`KernelBuilder::ticket`], for blocks that read what those before them have written.
+    pub fn ordered_ticket(&mut self, (memory, offset): (Memory, ValueId), of: ValueId) -> ValueId {
+        self.take_ticket((memory, offset), of, true)
+    }
+
+    fn take_ticket(
+        &mut self,
+        (memory, offset): (Memory, ValueId),
+        of: ValueId,
+        ordered: bool,
+    ) -> ValueId {
+        let of = self.cast(DType::I32, of);
+        let instruction = Instruction::Ticket { memory, offset, of, ordered };
+        self.push(instruction, vec![Ty::Scalar(DType::I32)])[0]
     }
 
     /// Waits for other blocks: see [`Instruction::Meet`].

@@ -58,8 +58,8 @@ pub enum Param {
         /// Element type.
         dtype: DType,
         /// Whether the kernel writes it; if so it is not read, or only what the same thread wrote, or
-        /// other blocks before they met this one ([`Instruction::Meet`]) or sent it
-        /// ([`Instruction::Send`]).
+        /// other blocks before they met this one ([`Instruction::Meet`]), took an earlier ticket
+        /// ([`Instruction::Ticket`]) or sent it ([`Instruction::Send`]).
         written: bool,
         /// A power of two that divides its size in bytes, from the element's size to `BUFFER_ALIGN`.
         multiple: u32,
@@ -359,15 +359,20 @@ pub enum Instruction {
     /// How many blocks have taken a ticket at an offset before; an `i32`, the same in all threads of the
     /// block. Block-wide. Blocks with lower tickets are running or have ended.
     Ticket {
-        /// An array of `i32` that counts the tickets.
+        /// An array of `i32` that counts the tickets; zero before the first is taken and after the last.
         memory: Memory,
         /// Where in it, a scalar.
         offset: ValueId,
+        /// How many tickets are taken there, a scalar `i32`.
+        of: ValueId,
+        /// Whether global memory that blocks wrote before they took lower tickets is visible after.
+        ordered: bool,
     },
     /// Waits until a number of blocks have come here with one offset; global memory that they wrote before
     /// is visible after. Block-wide. All of them must be able to run at once.
     Meet {
-        /// An array of `i32` that counts them.
+        /// An array of `i32` that counts them; zero at first, it may serve once in a launch and again in the
+        /// next one.
         memory: Memory,
         /// Where in it, a scalar.
         offset: ValueId,

@@ -192,9 +192,11 @@ impl Verifier<'_> {
                 self.results(statement, 0)?;
                 self.copy(*to, *from, *masks, *vector)
             }
-            Instruction::Ticket { memory, offset } => {
+            Instruction::Ticket { memory, offset, of, ordered: _ } => {
                 let result = self.results(statement, 1)?[0];
                 ensure!(*result == Ty::Scalar(DType::I32), "the result is no i32");
+                let is_number = self.ty(*of)? == &Ty::Scalar(DType::I32);
+                ensure!(is_number, "the number of tickets is no scalar i32");
                 self.counter(*memory, *offset)
             }
             Instruction::Meet { memory, offset, blocks } => {

@@ -163,7 +163,9 @@ impl<'c, 'k> Emitter<'c, 'k> {
                 vec![self.wgmma_places(tile, (*left, places), *right, *sums)]
             }
             Instruction::Reorder(value) => vec![self.reorder(*value, statement.results[0])],
-            Instruction::Ticket { memory, offset } => vec![vec![self.ticket(*memory, *offset)]],
+            Instruction::Ticket { memory, offset, of, ordered } => {
+                vec![vec![self.ticket((*memory, *offset), *of, *ordered)]]
+            }
             Instruction::Meet { memory, offset, blocks } => {
                 self.meet(*memory, *offset, *blocks);
                 Vec::new()

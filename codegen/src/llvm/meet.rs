@@ -15,32 +15,47 @@ use crate::kernel::{Memory, ValueId};
 
 impl<'c> Emitter<'c, '_> {
     /// Takes the next number and tells all threads of the block.
-    pub(super) fn ticket(&mut self, memory: Memory, offset: ValueId) -> BasicValueEnum<'c> {
+    pub(super) fn ticket(
+        &mut self,
+        (memory, offset): (Memory, ValueId),
+        of: ValueId,
+        ordered: bool,
+    ) -> BasicValueEnum<'c> {
+        let of = self.registers(of)[0].into_int_value();
+        let last = self.ir.sub(of, self.ir.i32(1));
         let address = self.counter(memory, offset);
         let scratch = self.scratch.expect("invariant: scratch memory is placed for all tickets");
         let array = Array { base: scratch, dtype: DType::I32, space: Space::Shared };
         let first = self.is_first();
-        if self.scratch_in_use || self.loop_depth > 0 {
+        if ordered {
+            self.touch_written();
+        }
+        if ordered || self.scratch_in_use || self.loop_depth > 0 {
             self.barrier();
         }
         self.scratch_in_use = true;
         let ir = &self.ir;
-        let assembly = Assembly {
-            text: "@$2 atom.relaxed.gpu.global.add.u32 $0, [$1], 1;".to_owned(),
-            constraints: "=r,l,b,0,~{memory}".to_owned(),
-            effects: true,
-        };
+        // The last one's increment makes it zero again.
+        let take = "@$2 atom.relaxed.gpu.global.inc.u32 $0, [$1], $4;";
+        let fence = "@$2 fence.acq_rel.gpu;";
+        let text = if ordered { format!("{fence} {take} {fence}") } else { take.to_owned() };
+        let constraints = "=r,l,b,0,r,~{memory}".to_owned();
+        let assembly = Assembly { text, constraints, effects: true };
         let i32_type = ir.context.i32_type().into();
-        let operands = [address.into(), first.into(), ir.i32(0).into()];
+        let operands = [address.into(), first.into(), ir.i32(0).into(), last.into()];
         let number = ir.assembly(assembly, Some(i32_type), &operands);
         let number = number.expect("invariant: a ticket has a number");
         let zero = ir.i32(0);
         ir.write(array, zero, Some(first), &[number]);
         self.barrier();
+        if ordered {
+            self.touch_written();
+        }
         self.ir.read(array, self.ir.i32(0), None, 1)[0]
     }
 
-    /// Counts the block and waits until all have been counted.
+    /// Counts the block and waits until all have been counted. One launch counts from 0 to `blocks`, the next
+    /// one from there to twice as many, which is 0 again.
     pub(super) fn meet(&mut self, memory: Memory, offset: ValueId, blocks: u32) {
         let address = self.counter(memory, offset);
         let first = self.is_first();
@@ -53,11 +68,16 @@ impl<'c> Emitter<'c, '_> {
 
         self.ir.builder.position_at_end(counted);
         let come = Assembly {
-            text: "fence.acq_rel.gpu; red.relaxed.gpu.global.add.u32 [$0], 1;".to_owned(),
-            constraints: "l,~{memory}".to_owned(),
+            text: "fence.acq_rel.gpu; atom.relaxed.gpu.global.inc.u32 $0, [$1], $2;".to_owned(),
+            constraints: "=r,l,r,~{memory}".to_owned(),
             effects: true,
         };
-        self.ir.assembly(come, None, &[address.into()]);
+        let i32_type = self.ir.context.i32_type().into();
+        let all = self.ir.i32(blocks.into());
+        let last = self.ir.i32(2 * i64::from(blocks) - 1);
+        let before = self.ir.assembly(come, Some(i32_type), &[address.into(), last.into()]);
+        let before = before.expect("invariant: an increment gives a value").into_int_value();
+        let before = self.ir.compare(IntPredicate::UGE, before, all);
         self.ir.jump(wait);
 
         self.ir.builder.position_at_end(wait);
@@ -66,10 +86,10 @@ impl<'c> Emitter<'c, '_> {
             constraints: "=r,l,~{memory}".to_owned(),
             effects: true,
         };
-        let i32_type = self.ir.context.i32_type().into();
         let count = self.ir.assembly(look, Some(i32_type), &[address.into()]);
         let count = count.expect("invariant: a load gives a value").into_int_value();
-        let fewer = self.ir.compare(IntPredicate::ULT, count, self.ir.i32(blocks.into()));
+        let now = self.ir.compare(IntPredicate::UGE, count, all);
+        let fewer = self.ir.compare(IntPredicate::EQ, now, before);
         self.ir.branch(fewer, wait, met);
 
         self.ir.builder.position_at_end(met);

@@ -1,17 +1,17 @@
-//! Kernels for folds: by single threads, by blocks, and in parts by two kernels.
+//! Kernels for folds by single threads and by blocks.
 
 use std::ops::Range;
 
 use fornax_ir::op::OpClass;
 use fornax_ir::{BinaryFn, Dim, NodeId};
 
-use super::emit::{Array, Emitter, build_kernel};
+use super::emit::{Emitter, build_kernel};
 use super::fold::Folding;
 use super::index::{Condition, Index, Mask, Var};
 use super::pointwise::{modes, tail, whole_or_masked, within_extent};
 use super::site::Site;
-use super::{CodegenError, Launch, LoweredRegion, Workspace, single};
-use crate::kernel::{Kernel, KernelBuilder, Layout, ValueId};
+use super::{CodegenError, LoweredRegion, single};
+use crate::kernel::{KernelBuilder, Layout, ValueId};
 
 /// Folds of at most this many elements are written out.
 pub(super) const WRITTEN_OUT: i64 = 32;
@@ -31,9 +31,6 @@ const MOST_IN_A_ROW: i64 = 64;
 
 /// Positions of a block of steps at most: what an index may lie beyond its extent.
 const WIDEST: u32 = 1 << 20;
-
-/// Threads in a warp.
-const WARP: u32 = 32;
 
 /// One thread folds each group of `vector` adjacent results alone.
 pub(super) fn by_thread(
@@ -336,7 +333,12 @@ pub(super) fn finish(
 /// The tile of blocks that fold `rows` results, each by `threads / rows` threads that take `items` times
 /// `vector` elements at once. `across`: adjacent threads take adjacent results, else adjacent elements of
 /// one.
-fn rows_layout(threads: u32, rows: u32, [vector, items]: [u32; 2], across: bool) -> Layout {
+pub(super) fn rows_layout(
+    threads: u32,
+    rows: u32,
+    [vector, items]: [u32; 2],
+    across: bool,
+) -> Layout {
     let each = threads / rows;
     let (results, elements) = ((0, rows, 1), (1, each, vector));
     Layout {
@@ -347,7 +349,7 @@ fn rows_layout(threads: u32, rows: u32, [vector, items]: [u32; 2], across: bool)
 }
 
 /// How many times `width` elements of at most `most` a tile has.
-fn items(folding: &Folding, width: u32, most: i64) -> u32 {
+pub(super) fn items(folding: &Folding, width: u32, most: i64) -> u32 {
     let mut items = ITEMS / folding.reads();
     while items > 1 && i64::from(width) * i64::from(items) > most {
         items /= 2;
@@ -356,7 +358,7 @@ fn items(folding: &Folding, width: u32, most: i64) -> u32 {
 }
 
 /// How often a loop over tiles is unrolled.
-fn unroll(folding: &Folding, items: u32) -> u32 {
+pub(super) fn unroll(folding: &Folding, items: u32) -> u32 {
     (IN_FLIGHT / folding.reads() / items).max(1)
 }
 
@@ -464,141 +466,4 @@ pub(super) fn by_block(
     launch.bytes = site.bytes();
     launch.flops = folding.flops() + site.pointwise_flops();
     Ok(single(kernel, launch))
-}
-
-/// Each result's elements in `parts` slices, one width after another to each in turn, so that what runs at
-/// once reads from one part of memory: one kernel folds each slice into a workspace, one folds
-/// the slices. The order is fixed, so the result is the same at each run.
-pub(super) fn by_parts(
-    site: &Site<'_>,
-    anchor: NodeId,
-    threads: u32,
-    vector: u32,
-    parts: u32,
-) -> Result<LoweredRegion, CodegenError> {
-    let folding = Folding::new(site, anchor)?;
-    let total: Dim = folding.outer.iter().product();
-    let slices = &total * &Dim::constant(parts.into());
-    let workspaces: Vec<Workspace> = folding
-        .accumulators()
-        .map(|dtype| Workspace { dtype, elements: slices.clone(), prepared: false })
-        .collect();
-    let (slice_kernel, mut slice_launch) = fold_slices(site, &folding, threads, vector, parts)?;
-    let (part_kernel, mut part_launch) = fold_parts(site, &folding, threads, parts)?;
-    let moved: Dim = workspaces.iter().map(|w| &w.elements * &Dim::from(w.dtype.size())).sum();
-    let inputs = site.bytes();
-    slice_launch.bytes = inputs + &moved;
-    slice_launch.flops = folding.flops();
-    part_launch.kernel = 1;
-    part_launch.bytes = moved + site.output_bytes();
-    part_launch.flops = site.pointwise_flops();
-    Ok(LoweredRegion {
-        kernels: vec![slice_kernel, part_kernel],
-        launches: vec![slice_launch, part_launch],
-        workspaces,
-    })
-}
-
-/// The kernel that folds slice `block mod parts` of each of a block's results. A block has one result,
-/// or a warp of adjacent ones where those read adjacent elements.
-fn fold_slices(
-    site: &Site<'_>,
-    folding: &Folding,
-    threads: u32,
-    vector: u32,
-    parts: u32,
-) -> Result<(Kernel, Launch), CodegenError> {
-    let total: Dim = folding.outer.iter().product();
-    let length: Dim = folding.inner.iter().product();
-    let across = folding.has_adjacent_results(site);
-    let rows = if across { WARP.min(threads) } else { 1 };
-    let count = parts;
-    let parts = Dim::constant(parts.into());
-    let places = [total.ceil_div(&Dim::constant(rows.into())), parts.clone()];
-    let blocks: Dim = places.iter().product();
-    let items = items(folding, threads / rows * vector * count, length.bounds(site.dims).1);
-    let layout = rows_layout(threads, rows, [vector, items], across);
-    build_kernel(site, &site.kernel_name("_slices"), threads, |emitter, b| {
-        emitter.set_tile(&layout);
-        let block = emitter.block(b);
-        let block = emitter.iterate(&blocks, Some(block), None);
-        let place = emitter.space.delinearize(&Index::var(block), &places);
-        let base = emitter.space.scale(&place[0], &Dim::constant(rows.into()));
-        let base = emitter.index(b, &base);
-        let row = emitter.iterate(&total, Some(base), Some(0));
-        let mask = tail(row, &total, rows.into());
-        let outer = emitter.space.delinearize(&Index::var(row), &folding.outer);
-        let from = emitter.space.scale(&place[1], &Dim::constant(layout.shape[1].into()));
-        let stretch = Stretch {
-            from: emitter.index(b, &from),
-            to: emitter.size(b, &length),
-            extent: &length,
-            limit: &|at| within_extent(at, &length),
-            unroll: unroll(folding, items),
-            every: count,
-        };
-        let sums = folding.initial(emitter, b);
-        let join: &Join<'_, '_> = &|emitter, b, x, y| folding.combine(emitter, b, x, y);
-        let start = (&sums[..], Some(join));
-        let sums = along_row(emitter, b, &stretch, start, &|emitter, b, at, limits, sums| {
-            let inner = emitter.space.delinearize(&Index::var(at), &folding.inner);
-            folding.step(emitter, b, (&outer, &inner), (&mask, limits), sums)
-        })?;
-        let sums = folding.reduce_tile(b, 1, &sums);
-        emitter.set_tile(&layout.dropped(1));
-        let sizes = [total.clone(), parts.clone()];
-        let offset = emitter.space.linearize(&[Index::var(row), place[1].clone()], &sizes);
-        for (number, (sum, dtype)) in sums.into_iter().zip(folding.accumulators()).enumerate() {
-            let memory = emitter.array(b, Array::WorkspaceOut(number, dtype));
-            emitter.store(b, memory, &offset, sum, &mask);
-        }
-        Ok(blocks.clone())
-    })
-}
-
-/// The kernel that folds the slices of each result together and finishes it.
-fn fold_parts(
-    site: &Site<'_>,
-    folding: &Folding,
-    threads: u32,
-    parts: u32,
-) -> Result<(Kernel, Launch), CodegenError> {
-    let total: Dim = folding.outer.iter().product();
-    let count = Dim::constant(parts.into());
-    let threads = threads.min(parts.next_power_of_two().max(WARP));
-    let layout = rows_layout(threads, 1, [1, 1], false);
-    build_kernel(site, &site.kernel_name("_parts"), threads, |emitter, b| {
-        emitter.set_tile(&layout);
-        let block = emitter.block(b);
-        let row = Index::var(emitter.iterate(&total, Some(block), None));
-        let stretch = Stretch {
-            from: b.int(emitter.index_dtype, 0),
-            to: emitter.size(b, &count),
-            extent: &count,
-            limit: &|at| within_extent(at, &count),
-            unroll: 1,
-            every: 1,
-        };
-        let sums = folding.initial(emitter, b);
-        let join: &Join<'_, '_> = &|emitter, b, x, y| folding.combine(emitter, b, x, y);
-        let start = (&sums[..], Some(join));
-        let sums = along_row(emitter, b, &stretch, start, &|emitter, b, at, limits, sums| {
-            let at = emitter
-                .space
-                .linearize(&[row.clone(), Index::var(at)], &[total.clone(), count.clone()]);
-            let mut partial = Vec::new();
-            for (number, (neutral, dtype)) in
-                folding.neutral().zip(folding.accumulators()).enumerate()
-            {
-                let memory = emitter.array(b, Array::WorkspaceIn(number, dtype));
-                partial.push(emitter.load(b, memory, &at, limits, neutral));
-            }
-            Ok(folding.combine(emitter, b, sums, &partial))
-        })?;
-        let sums = folding.reduce_tile(b, 1, &sums);
-        emitter.set_tile(&layout.dropped(1));
-        let outer = emitter.space.delinearize(&row, &folding.outer);
-        finish(emitter, b, folding, &outer, &Mask::new(), &sums)?;
-        Ok(total.clone())
-    })
 }

@@ -25,6 +25,7 @@
 //! when a bundle is loaded, its halves are made then.
 
 use fornax_ir::op::OperandMap;
+use fornax_ir::plan::Arena;
 use fornax_ir::{BinaryFn, DType, Dim, NodeId, Scalar, ScalarExpr, UnaryFn};
 
 use super::emit::{Array, Emitter, build_kernel};
@@ -117,14 +118,15 @@ pub(super) fn lower(tiling: &Tiling<'_>, halves: Halves) -> Result<LoweredRegion
         }
         add(tiling.split_operand(operand)?, prepared);
         let halves = tiling.halves_sizes(operand).iter().product();
-        group.workspaces.push(Workspace { dtype: DType::F16, elements: halves, prepared });
+        let arena = if prepared { Arena::Prepared } else { Arena::Phase };
+        group.workspaces.push(Workspace { dtype: DType::F16, elements: halves, arena });
         let scales = tiling.scale_sizes(operand).iter().product();
-        group.workspaces.push(Workspace { dtype: DType::F32, elements: scales, prepared });
+        group.workspaces.push(Workspace { dtype: DType::F32, elements: scales, arena });
     }
     group.workspaces.push(Workspace {
         dtype: DType::I32,
         elements: blocks.clone(),
-        prepared: false,
+        arena: Arena::Phase,
     });
     let (kernel, mut launch) =
         build_kernel(site, &site.kernel_name(""), tiling.threads(), |emitter, b| {

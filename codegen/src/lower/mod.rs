@@ -9,6 +9,7 @@ mod emit;
 mod epilogue;
 mod fold;
 mod fold_kernels;
+mod fold_parts;
 mod halves;
 mod patch;
 mod pipeline;
@@ -27,7 +28,7 @@ mod tile_mma;
 use std::collections::BTreeMap;
 
 use fornax_ir::op::OpClass;
-use fornax_ir::plan::{Region, Schedule, Structure, adjacent, index};
+use fornax_ir::plan::{Arena, Region, Schedule, Structure, adjacent, index};
 use fornax_ir::{DType, Dim, DimRange, Symbol};
 
 use crate::CodegenError;
@@ -52,8 +53,8 @@ pub struct Workspace {
     pub dtype: DType,
     /// Number of elements.
     pub elements: Dim,
-    /// Whether it is filled by the prepare program and stays, though the region runs later.
-    pub prepared: bool,
+    /// Where it lies.
+    pub arena: Arena,
 }
 
 /// The launch of a kernel. A grid with a zero does nothing.
@@ -130,7 +131,7 @@ pub fn lower(
         (
             &Schedule::FoldSplit { threads, vector, parts },
             &(Structure::Reduce(anchor) | Structure::Contraction(anchor)),
-        ) => fold_kernels::by_parts(&site, anchor, threads, vector, parts),
+        ) => fold_parts::by_parts(&site, anchor, threads, vector, parts),
         (
             &Schedule::Rows { threads, rows: count, vector, items },
             Structure::Reduce(_) | Structure::Rows(_),
@@ -259,6 +260,16 @@ pub fn lower(
             Err(site.error(site.body.outputs()[0].value, reason))
         }
     }
+}
+
+/// Counters that a region may have in an arena of their own.
+const MOST_COUNTERS: i64 = 1 << 16;
+
+/// How many counters a number that may depend on symbols takes, unless those are too many: then a kernel in
+/// front sets them to zero, or another one behind does what the last block would.
+fn most_counters(site: &Site<'_>, count: &Dim) -> Option<Dim> {
+    let most = count.bounds(site.dims).1;
+    (most <= MOST_COUNTERS).then(|| Dim::constant(most.max(1)))
 }
 
 /// A launch group of one kernel.

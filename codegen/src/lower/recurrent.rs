@@ -7,6 +7,7 @@
 //! Blocks take tickets, so that a group's blocks run at once, whatever else runs.
 
 use fornax_ir::op::RecurrentForm;
+use fornax_ir::plan::Arena;
 use fornax_ir::{BinaryFn, DType, Dim, NodeId, Scalar, ScalarExpr};
 
 use super::emit::{Array, Emitter, build_kernel};
@@ -184,16 +185,20 @@ impl<'s> Recurrence<'s> {
         let exchanged: Dim = self.exchanged().iter().product();
         if self.is_tagged() {
             return vec![
-                Workspace { dtype: DType::I32, elements: one, prepared: false },
-                Workspace { dtype: DType::I64, elements: exchanged, prepared: false },
+                Workspace { dtype: DType::I32, elements: one, arena: Arena::Phase },
+                Workspace { dtype: DType::I64, elements: exchanged, arena: Arena::Phase },
             ];
         }
         let meetings = self.form.steps.clone() * Dim::from(self.form.phases.len());
         let counters = one + self.directions() * self.groups() * meetings;
         let mut workspaces =
-            vec![Workspace { dtype: DType::I32, elements: counters, prepared: false }];
+            vec![Workspace { dtype: DType::I32, elements: counters, arena: Arena::Phase }];
         if self.form.phases.len() > 1 {
-            workspaces.push(Workspace { dtype: self.dtype, elements: exchanged, prepared: false });
+            workspaces.push(Workspace {
+                dtype: self.dtype,
+                elements: exchanged,
+                arena: Arena::Phase,
+            });
         }
         workspaces
     }
@@ -251,7 +256,8 @@ impl<'s> Recurrence<'s> {
             _ => {
                 let counters = emitter.array(b, Array::WorkspaceOut(0, DType::I32));
                 let zero = b.int(DType::I32, 0);
-                let ticket = b.ticket(counters, zero);
+                let of = emitter.size(b, &parts.iter().product());
+                let ticket = b.ticket((counters, zero), of);
                 b.cast(emitter.index_dtype, ticket)
             }
         };

@@ -4,7 +4,7 @@
 //! level of reductions. Each element is read once and each partial result is combined in the order of the
 //! blocks: results do not depend on timing.
 
-use fornax_ir::plan::{RowAnchor, Rows};
+use fornax_ir::plan::{Arena, RowAnchor, Rows};
 use fornax_ir::{DType, Dim, Scalar};
 
 use super::emit::{Array, Emitter, build_kernel};
@@ -14,7 +14,7 @@ use super::index::{Condition, Index, Mask};
 use super::pointwise::{modes, within_extent};
 use super::rows::{self, Chain, Place};
 use super::site::Site;
-use super::{CodegenError, Launch, LoweredRegion, Workspace};
+use super::{CodegenError, Launch, LoweredRegion, Workspace, most_counters, single};
 use crate::kernel::{Kernel, KernelBuilder, Layout, ValueId};
 
 /// Threads that set the counters to zero, in a block.
@@ -45,26 +45,33 @@ pub(super) fn lower(
         levels: rows.anchors.iter().map(|anchor| anchor.level + 1).max().unwrap_or(0),
     };
     let counters = Dim::constant(1) + rows.count() * Dim::from(group.levels);
-    let mut workspaces =
-        vec![Workspace { dtype: DType::I32, elements: counters.clone(), prepared: false }];
+    let kept = most_counters(site, &counters);
+    let (elements, arena) = match &kept {
+        Some(most) => (most.clone(), Arena::Counters),
+        None => (counters.clone(), Arena::Phase),
+    };
+    let mut workspaces = vec![Workspace { dtype: DType::I32, elements, arena }];
     for fold in &group.chain.folds {
         let elements: Dim = group.parts.iter().product();
         let arrays = fold.accumulators().map(|dtype| Workspace {
             dtype,
             elements: elements.clone(),
-            prepared: false,
+            arena: Arena::Phase,
         });
         workspaces.extend(arrays);
     }
-    let (start, start_launch) = start(site, &[(0, DType::I32, counters)])?;
     let (kernel, mut launch) = build_kernel(site, &site.kernel_name(""), threads, |emitter, b| {
         group.emit(emitter, b)?;
         Ok(group.parts.iter().product())
     })?;
-    launch.kernel = 1;
     launch.bytes = site.bytes();
     launch.flops =
         group.chain.folds.iter().map(Folding::flops).sum::<Dim>() + site.pointwise_flops();
+    if kept.is_some() {
+        return Ok(LoweredRegion { workspaces, ..single(kernel, launch) });
+    }
+    let (start, start_launch) = start(site, &[(0, DType::I32, counters)])?;
+    launch.kernel = 1;
     Ok(LoweredRegion {
         kernels: vec![start, kernel],
         launches: vec![start_launch, launch],
@@ -130,7 +137,8 @@ impl Group<'_> {
         emitter.set_tile(&chain.layouts[0]);
         let counters = emitter.array(b, Array::WorkspaceOut(0, DType::I32));
         let zero = b.int(DType::I32, 0);
-        let ticket = b.ticket(counters, zero);
+        let of = emitter.size(b, &self.parts.iter().product());
+        let ticket = b.ticket((counters, zero), of);
         let ticket = b.cast(emitter.index_dtype, ticket);
         let ticket = emitter.iterate(&self.parts.iter().product(), Some(ticket), None);
         let at = emitter.space.delinearize(&Index::var(ticket), &self.parts);

@@ -7,6 +7,7 @@
 //! on their way from memory to registers; they are rounded as they are written to the other buffer.
 
 use fornax_ir::op::{AxisRole, OperandMap};
+use fornax_ir::plan::Arena;
 use fornax_ir::{BinaryFn, DType, Dim, NodeId, Precision, Scalar, UnaryFn};
 
 use super::emit::{Array, Emitter, build_kernel};
@@ -134,13 +135,13 @@ pub(super) fn lower(
         launch.bytes = site.bytes() - site.output_bytes() + &partial_bytes;
         add_launch.bytes = partial_bytes + site.output_bytes();
         add_launch.flops = site.pointwise_flops();
-        group.workspaces.push(Workspace { dtype: DType::F32, elements, prepared: false });
+        group.workspaces.push(Workspace { dtype: DType::F32, elements, arena: Arena::Phase });
         add = Some((add_kernel, add_launch));
     }
     let mut pack = None;
     if let Some(sizes) = tiling.packed_sizes() {
         let elements = sizes.iter().product();
-        group.workspaces.push(Workspace { dtype: DType::F32, elements, prepared: false });
+        group.workspaces.push(Workspace { dtype: DType::F32, elements, arena: Arena::Phase });
         pack = Some(tiling.pack(&sizes)?);
     }
     for (kernel, mut launch) in pack.into_iter().chain([(kernel, launch)]).chain(add) {

@@ -7,7 +7,7 @@ use fornax_bundle::{DType, Dim, DimRange, Dims, Precision, Symbol, Tensor};
 use fornax_codegen::kernel::{Param, verify};
 use fornax_codegen::{Arg, Launch, LoweredRegion, Target, emit_ptx, lower};
 use fornax_ir::interp::{Interpreter, Value};
-use fornax_ir::plan::{Phase, Region, Schedule, ValueRef};
+use fornax_ir::plan::{Arena, Phase, Region, Schedule, ValueRef};
 use fornax_ir::{Attrs, Graph, LocSet, NodeId, Type};
 use fornax_runtime::compare::{Arithmetic, Tolerance, compare};
 use fornax_runtime::device::{Buffer, Device, KernelArg, LaunchConfig, ModuleSource, Stream};
@@ -285,17 +285,36 @@ pub fn run(body: &Graph, lowered: &LoweredRegion, inputs: &[Tensor], sizes: &Dim
     let workspaces: Vec<Buffer> = lowered
         .workspaces
         .iter()
-        .map(|w| buffer(w.elements.eval(sizes).unwrap() as u64 * w.dtype.size() as u64))
+        .map(|w| {
+            let bytes = w.elements.eval(sizes).unwrap() as u64 * w.dtype.size() as u64;
+            match w.arena {
+                Arena::Counters => {
+                    Buffer::from_bytes(device.clone(), &vec![0; bytes as usize]).unwrap()
+                }
+                Arena::Phase | Arena::Prepared => buffer(bytes),
+            }
+        })
         .collect();
-    for launch in &lowered.launches {
-        launch_one(&device, lowered, launch, (&operands, &outputs, &workspaces), sizes);
+    let run = || -> Vec<Tensor> {
+        for launch in &lowered.launches {
+            launch_one(&device, lowered, launch, (&operands, &outputs, &workspaces), sizes);
+        }
+        let read =
+            outputs.iter().zip(shapes.iter().zip(&dtypes)).map(|(output, (shape, dtype))| {
+                let bytes = output.to_bytes(Stream::DEFAULT).unwrap();
+                Tensor::new(*dtype, shape.clone(), bytes).unwrap()
+            });
+        read.collect()
+    };
+    let results = run();
+    // Counters must be left as they are needed again: for the second run, and, since some of them are back at
+    // zero only then, for the third one.
+    if lowered.workspaces.iter().any(|w| w.arena == Arena::Counters) {
+        for _ in 0..2 {
+            assert_eq!(run(), results, "{}: another run differs", lowered.kernels[0].name);
+        }
     }
-    let read =
-        outputs.iter().zip(shapes.into_iter().zip(dtypes)).map(|(output, (shape, dtype))| {
-            let bytes = output.to_bytes(Stream::DEFAULT).unwrap();
-            Tensor::new(dtype, shape, bytes).unwrap()
-        });
-    read.collect()
+    results
 }
 
 #[track_caller]

@@ -121,7 +121,7 @@ schedules! {
         /// Adjacent elements per thread and step.
         vector: PowerOfTwo,
     }
-    /// Two kernels: `parts` blocks fold a slice of each output's elements, then one folds the parts.
+    /// `parts` blocks fold a slice of each output's elements; the last of them to end folds the parts.
     FoldSplit "fold_split" for ["reduce", "window", "contraction"] => {
         /// Threads in a block.
         threads: PowerOfTwo,

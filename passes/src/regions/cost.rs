@@ -102,7 +102,6 @@ fn held(region: &Priced<'_>) -> Cost {
 /// How many kernels a schedule takes.
 fn launches(schedule: &Schedule) -> f64 {
     match schedule {
-        Schedule::FoldSplit { .. } | Schedule::RowGroups { .. } => 2.0,
         Schedule::Recurrent { blocks, .. } if *blocks > 1 => 2.0,
         Schedule::Mma { splits, .. } | Schedule::Wgmma { splits, .. } if *splits > 1 => 2.0,
         _ => 1.0,

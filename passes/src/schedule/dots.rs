@@ -8,7 +8,7 @@ use fornax_ir::op::{AxisRole, ContractionForm, OperandMap};
 use fornax_ir::plan::Schedule;
 use fornax_ir::{Dim, DimRange, IndexExpr, Symbol};
 
-use super::contraction::{BLOCK_OVERHEAD, CACHE_RATE, LATENCY, LAUNCH_OVERHEAD, THREADS, div_ceil};
+use super::contraction::{BLOCK_OVERHEAD, CACHE_RATE, LATENCY, THREADS, div_ceil};
 use super::{BLOCKS_TO_FILL, typical};
 
 /// Steps of a fold whose loads a thread has in flight: eight loads of two operands each
@@ -17,6 +17,10 @@ const STEPS_IN_FLIGHT: i64 = 4;
 
 /// Elements along the results that a warp reads at once.
 const WARP: i64 = 32;
+
+/// Cycles until the last block that has folded a slice has put them together: two fences with a ticket between
+/// them, the slices, and what puts threads together again.
+const JOINED: f64 = 4.0 * LATENCY + 0.5 * BLOCK_OVERHEAD;
 
 /// Blocks that a multiprocessor holds at most (CUDA C++ Programming Guide, "Compute Capabilities").
 const BLOCKS: i64 = 32;
@@ -69,7 +73,7 @@ impl Dots {
         for parts in [2, 4, 8, 16, 32] {
             let threads = 256;
             let sizes = [threads.into(), rows, vector.into(), parts.into()];
-            let time = self.time(sizes) + LAUNCH_OVERHEAD + self.joined();
+            let time = self.time(sizes) + JOINED;
             offer(time, Schedule::FoldSplit { threads, vector, parts });
         }
         best.expect("invariant: there are candidates")
@@ -86,12 +90,6 @@ impl Dots {
         let products = self.results as f64 * self.inner as f64 / BLOCKS_TO_FILL as f64;
         let busy = (4.0 * products / CACHE_RATE).max(2.0 * products / WARP as f64);
         (waves * alone).max(BLOCK_OVERHEAD + busy) + 0.05 * busy
-    }
-
-    /// Cycles of the kernel that puts slices together: a block of a warp for each result.
-    fn joined(&self) -> f64 {
-        let waves = div_ceil(self.results, BLOCKS_TO_FILL * BLOCKS) as f64;
-        waves * (BLOCK_OVERHEAD + LATENCY)
     }
 }
 

@@ -133,11 +133,12 @@ impl PlanChecker<'_> {
         for (name, size) in [
             ("scratch_bytes", &self.plan.scratch_bytes),
             ("prepared_bytes", &self.plan.prepared_bytes),
+            ("counter_bytes", &self.plan.counter_bytes),
         ] {
             self.size(&self.at(name), size)?;
-        }
-        if self.plan.prepared_bytes.as_const().is_none() {
-            return fail(self.at("prepared_bytes"), "it depends on a symbol");
+            if name != "scratch_bytes" && size.as_const().is_none() {
+                return fail(self.at(name), "it depends on a symbol");
+            }
         }
         self.check_programs()
     }
@@ -201,10 +202,14 @@ impl PlanChecker<'_> {
                 ),
                 None => return fail(place, format!("there is no weight {index}")),
             },
-            BufferKind::Prepared { offset } => {
+            BufferKind::Prepared { offset } | BufferKind::Counters { offset } => {
                 self.check_offset(&place, offset)?;
                 if offset.as_const().is_none() || buffer.bytes().as_const().is_none() {
-                    return fail(place, "a prepared buffer's place depends on a symbol");
+                    let kind = match buffer.kind {
+                        BufferKind::Prepared { .. } => "a prepared buffer's",
+                        _ => "the counters'",
+                    };
+                    return fail(place, format!("{kind} place depends on a symbol"));
                 }
                 return Ok(());
             }

@@ -105,6 +105,9 @@ pub struct TargetPlan {
     pub scratch_bytes: Dim,
     /// Bytes of the arena that [`BufferKind::Prepared`] buffers lie in, as long as the bundle is loaded.
     pub prepared_bytes: Dim,
+    /// Bytes of the arena that [`BufferKind::Counters`] buffers lie in.
+    #[serde(default)]
+    pub counter_bytes: Dim,
     /// Fills the prepared buffers from the weights.
     pub prepare: Vec<Step>,
     /// Computes the outputs from the inputs.
@@ -221,6 +224,12 @@ pub enum BufferKind {
     /// Filled by the prepare program.
     Prepared {
         /// Offset into the prepared arena in bytes, a multiple of [`BUFFER_ALIGN`].
+        offset: Dim,
+    },
+    /// Counts blocks of kernels, which leave it so that they can count again: all zeros at first. Runs that may
+    /// be under way at once have one each.
+    Counters {
+        /// Offset into the arena of counters in bytes, a multiple of [`BUFFER_ALIGN`].
         offset: Dim,
     },
     /// Alive between two steps of a run.

@@ -58,6 +58,19 @@ impl Drop for RecordedGraph {
     }
 }
 
+/// Whether a stream is being captured.
+pub(super) fn is_capturing(context: &Arc<Context>, stream: Stream) -> Result<bool, Error> {
+    const NONE: sys::CUstreamCaptureStatus =
+        sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+    let _current = context.enter()?;
+    let mut status = NONE;
+    match cuda!(cuStreamIsCapturing(stream_handle(stream), &mut status)) {
+        // The legacy stream cannot be captured, nor used while others are: the launch will say so.
+        Err(Error::Cuda { name, .. }) if name == "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT" => Ok(false),
+        other => other.map(|()| status != NONE),
+    }
+}
+
 struct OwnStream(sys::CUstream);
 
 impl OwnStream {

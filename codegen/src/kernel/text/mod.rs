@@ -75,7 +75,9 @@ mod tests {
             vec![args[0], next]
         });
         let counts = b.global("counts", DType::I32, true);
-        let ticket = b.ticket(counts, zero);
+        let of = b.int(DType::I32, 4);
+        b.ticket((counts, zero), of);
+        let ticket = b.ordered_ticket((counts, zero), of);
         b.meet(counts, ticket, 3);
         let pairs = b.global("pairs", DType::I64, true);
         let one = b.constant(Scalar::new(DType::F32, 1.0));

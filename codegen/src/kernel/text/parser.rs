@@ -343,7 +343,9 @@ impl Parser {
             "barrier" => Instruction::Barrier,
             "ticket" => {
                 let (memory, offset) = self.place()?;
-                Instruction::Ticket { memory, offset }
+                self.expect("of")?;
+                let of = self.value()?;
+                Instruction::Ticket { memory, offset, of, ordered: self.eat("ordered") }
             }
             "meet" => {
                 let (memory, offset) = self.place()?;

@@ -256,8 +256,9 @@ impl Printer<'_, '_, '_> {
                 let combine: Vec<String> = combine.iter().map(expression).collect();
                 format!("{dim} ({}) by ({})", values(operands), combine.join(", "))
             }
-            Instruction::Ticket { memory, offset } => {
-                format!("{}[{}]", self.memory(*memory), v(offset))
+            Instruction::Ticket { memory, offset, of, ordered } => {
+                let ordered = if *ordered { " ordered" } else { "" };
+                format!("{}[{}] of {}{ordered}", self.memory(*memory), v(offset), v(of))
             }
             Instruction::Meet { memory, offset, blocks } => {
                 format!("{}[{}] blocks {blocks}", self.memory(*memory), v(offset))
