@@ -11,7 +11,9 @@ use fornax_ir::verify::{verify, verify_plan};
 use fornax_ir::{Diagnostic, Graph, SourceMap, Type};
 use fornax_passes::egraph::{Optimized, optimize};
 use fornax_passes::regions::Regrouped;
-use fornax_passes::{PassError, canonicalize, fuse, fuse_with, memory, pack, use_wgmma};
+use fornax_passes::{
+    PassError, canonicalize, fuse, fuse_with, memory, pack, settle_weights, use_wgmma,
+};
 use rayon::prelude::*;
 
 use crate::assemble::{Model, Tuned, assemble};
@@ -119,7 +121,11 @@ pub fn compile_graph(
     observer(Stage::Import, &graph.name, &|| graph.to_string());
     let targets = targets(options)?;
 
-    let canonical = canonicalize(graph.clone()).map_err(|error| pass_error(error, &graph))?;
+    let mut known = graph.clone();
+    if options.weights != WeightsMode::External {
+        settle_weights(&mut known);
+    }
+    let canonical = canonicalize(known).map_err(|error| pass_error(error, &graph))?;
     check(options, "canonicalisation", &graph.sources, || verify(&canonical))?;
     observer(Stage::Canonical, &graph.name, &|| canonical.to_string());
 

@@ -176,6 +176,25 @@ fn fold(
     Ok(Some(value.to_tensor(node.ty.dtype)))
 }
 
+/// Makes each weight whose elements are all the same a constant, where the graph has its data: for weights that
+/// keep their values.
+pub fn settle_weights(graph: &mut Graph) {
+    let settled: Vec<(NodeId, Tensor)> = graph
+        .in_order()
+        .into_iter()
+        .filter(|&id| matches!(graph.node(id).op.class(), OpClass::Source(SourceKind::Weight)))
+        .filter_map(|id| Some((id, graph.weights().get(graph.input_name(id))?)))
+        .filter(|(_, data)| !data.is_empty() && is_splat(data))
+        .map(|(id, data)| (id, data.clone()))
+        .collect();
+    for (id, data) in settled {
+        let loc = graph.node(id).loc.clone();
+        let constant = graph.constant(data);
+        graph.node_mut(constant).loc.union(&loc);
+        graph.replace(id, constant);
+    }
+}
+
 /// Makes each constant that is not one number a weight, so that code generation sees only numbers.
 fn outline_constants(graph: &mut Graph) -> Result<(), PassError> {
     let constants: Vec<NodeId> = graph

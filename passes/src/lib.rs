@@ -13,7 +13,7 @@ mod roll;
 pub mod rules;
 mod schedule;
 
-pub use canonicalize::canonicalize;
+pub use canonicalize::{canonicalize, settle_weights};
 pub use fuse::{fuse, fuse_with};
 pub use pack::pack;
 pub use schedule::use_wgmma;

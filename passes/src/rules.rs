@@ -10,6 +10,7 @@ mod pointwise;
 mod pool;
 mod recognise;
 mod reduce;
+mod scan;
 mod spatial;
 pub mod verify;
 
@@ -63,6 +64,7 @@ pub fn all() -> &'static [Rule] {
             pointwise::rules(),
             recognise::rules(),
             reduce::rules(),
+            scan::rules(),
             contraction::rules(),
             pool::rules(),
             spatial::rules(),

@@ -306,6 +306,45 @@ const CASES: &[Case] = &[
         kept: &["einsum"],
         rules: &["transposed-result"],
     },
+    Case {
+        name: "a mean squared error in the shape of a number (L1/94)",
+        text: r#"graph @mse(%x: f32[8,16], %t: f32[8,16]) -> (y: f32[]) {
+  %0 = sub %x, %t : f32[8,16]
+  %1 = mul %0, %0 : f32[8,16]
+  %2 = reduce_mean %1 {axes = [0, 1], keepdims = true} : f32[1,1]
+  %3 = reshape %2 {shape = []} : f32[]
+  return %3
+}"#,
+        gone: &["reshape"],
+        kept: &["reduce_mean"],
+        rules: &["reshape-of-reduce"],
+    },
+    Case {
+        name: "sums from the end, by reversing twice (L1/91)",
+        text: r#"graph @reverse(%x: f32[8,16]) -> (y: f32[8,16]) {
+  %0 = slice %x {starts = [0, 15], sizes = [8, 16], steps = [1, -1]} : f32[8,16]
+  %1 = cum_sum %0 {axis = 1, exclusive = false, reverse = false} : f32[8,16]
+  %2 = slice %1 {starts = [0, 15], sizes = [8, 16], steps = [1, -1]} : f32[8,16]
+  return %2
+}"#,
+        gone: &["slice"],
+        kept: &["cum_sum"],
+        rules: &["scan-of-reversed"],
+    },
+    Case {
+        name: "sums of the elements before, behind a zero (L1/92)",
+        text: r#"graph @exclusive(%x: f32[64,512]) -> (y: f32[64,512]) {
+  %zero = constant {value = f32[] [0.0]} : f32[]
+  %0 = broadcast %zero {shape = [64, 1]} : f32[64,1]
+  %1 = slice %x {starts = [0, 0], sizes = [64, 511], steps = [1, 1]} : f32[64,511]
+  %2 = cum_sum %1 {axis = 1, exclusive = false, reverse = false} : f32[64,511]
+  %3 = concat %0, %2 {axis = 1} : f32[64,512]
+  return %3
+}"#,
+        gone: &["slice", "concat"],
+        kept: &["cum_sum"],
+        rules: &["sums-behind-zero"],
+    },
 ];
 
 #[test]

@@ -25,6 +25,7 @@ pub(super) fn rules() -> Vec<Rule> {
         "identity-movement" Bitwise "(@m=movement ?x)" => build(operand), if [MAP_IS_IDENTITY] when [] "A movement that moves nothing.";
         "transpose-transpose" Bitwise "(@t=transpose (@q=transpose ?x))" => build(transpose_transpose), if [] when [] "Two transposes are one.";
         "reshape-reshape" Bitwise "(@m=reshape (reshape ?x))" => build(reshape_reshape), if [] when [] "The last reshape counts.";
+        "reshape-of-reduce" Bitwise "(@m=reshape (@r=reduce ?x))" => build(reduced), if [] when [] "A reduction itself keeps the axes that it folds, or leaves them out.";
         "broadcast-broadcast" Bitwise "(@m=broadcast (broadcast ?x))" => build(broadcast_broadcast), if [] when [] "The last broadcast counts.";
         "slice-slice" Bitwise "(@s=slice (@q=slice ?x))" => build(slice_slice), if [] when [] "A part of a part.";
         "slice-of-broadcast" Bitwise "(@s=slice (broadcast ?x))" => build(slice_of_broadcast), if [] when [] "A part of what repeats is a repeated part.";
@@ -72,6 +73,25 @@ fn transpose_transpose(site: &mut Site<'_>) -> Option<Id> {
 fn reshape_reshape(site: &mut Site<'_>) -> Option<Id> {
     let shape = site.ty(site.root()).shape.clone();
     site.reshape(site.value("x"), shape)
+}
+
+fn reduced(site: &mut Site<'_>) -> Option<Id> {
+    let node = site.node("r").clone();
+    let form = site.reduction(&node);
+    let mut shape: Vec<Dim> = Vec::new();
+    for (axis, size) in site.ty(site.value("x")).shape.iter().enumerate() {
+        match form.axes.contains(&axis) {
+            true if form.keepdims => {}
+            true => shape.push(Dim::constant(1)),
+            false => shape.push(size.clone()),
+        }
+    }
+    if site.ty(site.root()).shape[..] != shape[..] {
+        return None;
+    }
+    let mut attrs = node.attrs().clone();
+    attrs.insert("keepdims", !form.keepdims);
+    site.add(node.op().name(), attrs, &[site.value("x")])
 }
 
 fn broadcast_broadcast(site: &mut Site<'_>) -> Option<Id> {

@@ -262,6 +262,15 @@ impl Draw<'_> {
         {
             return Some(self.reduction(wanted));
         }
+        if let Some(wanted) = wanted.filter(|ty| ty.rank() > 0) {
+            let attrs = op.def().attrs;
+            let is_concat =
+                count == 2 && matches!((attrs, op.def().arity), ([("axis", _)], Arity::AtLeast(_)));
+            let is_slice = attrs.iter().any(|(name, _)| *name == "steps");
+            if (is_concat || is_slice) && self.random.chance(50) {
+                return Some(if is_slice { self.part(wanted) } else { self.pieces(wanted) });
+            }
+        }
         let dtype = match base.dtype {
             DType::Bool => self.dtype(),
             dtype => dtype,
@@ -324,6 +333,39 @@ impl Draw<'_> {
             axes.sort_unstable();
         }
         (attrs! { axes: axes, keepdims: keepdims }, vec![Type::new(wanted.dtype, sizes)])
+    }
+
+    /// Two pieces of a type along an axis, often with one element in the first.
+    fn pieces(&mut self, wanted: &Type) -> (Attrs, Vec<Type>) {
+        let axis = self.random.below(wanted.rank());
+        let length = wanted.shape[axis].as_const().unwrap_or_default();
+        let first = if self.random.chance(60) { 1 } else { self.random.below(4) as i64 };
+        let piece = |size: i64| {
+            let mut sizes = wanted.shape.to_vec();
+            sizes[axis] = Dim::constant(size.max(0));
+            Type::new(wanted.dtype, sizes)
+        };
+        (attrs! { axis: axis as i64 }, vec![piece(first), piece(length - first)])
+    }
+
+    /// A slice to a type that reverses an axis, or leaves an end of it out.
+    fn part(&mut self, wanted: &Type) -> (Attrs, Vec<Type>) {
+        let axis = self.random.below(wanted.rank());
+        let mut from = wanted.shape.to_vec();
+        let mut starts = vec![Dim::constant(0); wanted.rank()];
+        let mut steps = vec![1i64; wanted.rank()];
+        match self.random.below(4) {
+            0..2 => {
+                starts[axis] = &from[axis] - &Dim::constant(1);
+                steps[axis] = -1;
+            }
+            end => {
+                from[axis] = &from[axis] + &Dim::constant(1);
+                starts[axis] = Dim::constant(if end == 2 { 0 } else { 1 });
+            }
+        }
+        let attrs = attrs! { starts: starts, sizes: wanted.shape.to_vec(), steps: steps };
+        (attrs, vec![Type::new(wanted.dtype, from)])
     }
 
     /// A right operand that may go with a left one.
