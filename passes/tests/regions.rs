@@ -2,12 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure of what is not tested here may panic")]
 
-use fornax_ir::plan::{Phase, Plan};
+use fornax_ir::PrecisionPolicy;
+use fornax_ir::plan::{Phase, Plan, Schedule};
 use fornax_ir::text::parse_graph;
 use fornax_ir::verify::verify_plan;
 use fornax_passes::egraph::{Rewrites, optimize};
 use fornax_passes::regions::{Outcome, Regrouped, Steering};
-use fornax_passes::{PassError, canonicalize, fuse_with};
+use fornax_passes::{PassError, canonicalize, fuse_with, pack, use_wgmma};
 
 fn decide(text: &str, steering: &Steering) -> Result<Regrouped, PassError> {
     let graph = canonicalize(parse_graph(text).unwrap()).unwrap();
@@ -167,4 +168,41 @@ fn convolutions_are_not_computed_twice_to_reduce_their_results() {
         nodes.any(|id| region.body.node(id).op.name() == "conv")
     });
     assert_eq!(products.count(), 1);
+}
+
+/// KernelBench L2/49: phases of a strided transposed convolution are columns beside its channels.
+const PHASES: &str = r#"graph @phases(%x: f32[16,32,16,32,32], %w: f32[32,64,3,3,3]) -> (y: f32[16,64,32,64,64]) {
+  %0 = conv_transpose %x, %w {strides = [2, 2, 2], pads_begin = [1, 1, 1], pads_end = [1, 1, 1], dilations = [1, 1, 1], groups = 1, output_padding = [1, 1, 1]} : f32[16,64,32,64,64] @"conv"
+  %1 = softmax %0 {axis = 1} : f32[16,64,32,64,64] @"normal"
+  return %1
+}
+"#;
+
+#[test]
+fn channels_of_single_phases_are_not_worth_a_reduction() {
+    // Tiles of one phase would read the operand once for each, and write every other element: 0.98 ms against
+    // 0.72 ms on an H200.
+    let steering = Steering::default();
+    let graph = canonicalize(parse_graph(PHASES).unwrap()).unwrap();
+    let fused = fuse_with(&graph, PrecisionPolicy::Tf32, &steering).unwrap();
+    assert_eq!(classes(&fused.plan), [("contraction", 1), ("rows", 1)]);
+}
+
+#[test]
+fn pointwise_convolutions_are_products() {
+    // KernelBench L1/87: 3.41 ms as a pipeline, 6.55 ms by elements that are loaded one by one.
+    let schedule = {
+        let width = 1024;
+        let text = format!(
+            r#"graph @pointwise(%x: f32[16,64,{width},{width}], %w: f32[128,64,1,1]) -> (y: f32[16,128,{width},{width}]) {{
+  %0 = conv %x, %w {{strides = [1, 1], pads_begin = [0, 0], pads_end = [0, 0], dilations = [1, 1], groups = 1}} : f32[16,128,{width},{width}] @"conv"
+  return %0
+}}"#
+        );
+        let graph = canonicalize(parse_graph(&text).unwrap()).unwrap();
+        let fused = fuse_with(&graph, PrecisionPolicy::Tf32, &Steering::default()).unwrap();
+        let plan = use_wgmma(pack(fused.plan).unwrap());
+        plan.regions.last().unwrap().schedule.clone()
+    };
+    assert!(matches!(schedule, Schedule::Pipeline { .. }), "{schedule}");
 }

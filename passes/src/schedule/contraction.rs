@@ -4,9 +4,11 @@
 //! busiest of tensor cores, shared memory and instruction issue, or the latency of memory where too
 //! little runs at once.
 
+use std::collections::BTreeMap;
+
 use fornax_ir::op::{AxisRole, ContractionForm, OperandMap};
-use fornax_ir::plan::Schedule;
-use fornax_ir::{DType, Dim, IndexExpr, Precision};
+use fornax_ir::plan::{Reduced, Schedule};
+use fornax_ir::{DType, Dim, DimRange, IndexExpr, Precision, Symbol};
 
 use super::dots::Dots;
 use super::halves::{self, Halves};
@@ -150,6 +152,8 @@ struct Work {
     wgmma: bool,
     /// Whether a tile holds all positions along its rows, and along its columns.
     held: [bool; 2],
+    /// How often the bytes of the result are written, about.
+    written: f64,
 }
 
 /// A contraction's typical sizes.
@@ -249,6 +253,7 @@ fn modelled(contracted: &Contracted<'_>) -> Option<(f64, Schedule)> {
     let narrow = narrow_operands || matches!(precision, Precision::Bf16 | Precision::Fp16);
     let (tile_rows, tile_columns) = if rows_fastest { (columns, rows) } else { (rows, columns) };
     let passes = if precision == Precision::Fp32 && !narrow { 3.0 } else { 1.0 };
+    let written = written(contracted);
     let (least, schedule) = Work {
         batch,
         rows: tile_rows,
@@ -261,6 +266,7 @@ fn modelled(contracted: &Contracted<'_>) -> Option<(f64, Schedule)> {
         epilogue,
         wgmma: machine.wgmma,
         held: if rows_fastest { [held[1], held[0]] } else { held },
+        written,
     }
     .best();
     let few = rows.min(columns) <= FEW && dtypes == [DType::F32; 2] && reduced.is_none();
@@ -275,6 +281,7 @@ fn modelled(contracted: &Contracted<'_>) -> Option<(f64, Schedule)> {
         }
     };
     let singles = is_window(form, &form.lhs);
+    let is_conv = form.lhs.index.iter().any(|expr| expr.axes().len() > 1 && !is_group(form, expr));
     match machine.pipeline {
         Some(packed) if !narrow && dtypes == [DType::F32; 2] => {
             let packed = packed && passes == 1.0;
@@ -284,12 +291,14 @@ fn modelled(contracted: &Contracted<'_>) -> Option<(f64, Schedule)> {
                 rows,
                 columns,
                 inner,
+                vector: if singles { 1 } else { vector(form, &form.lhs, dims) },
                 singles,
                 passes,
                 packed,
                 epilogue,
                 patches,
                 held,
+                written,
             };
             streamed.best().into_iter().for_each(&mut offer);
         }
@@ -300,7 +309,7 @@ fn modelled(contracted: &Contracted<'_>) -> Option<(f64, Schedule)> {
         Some(prepared)
             if !narrow
                 && (passes == 1.0 || inner >= halves::LEAST_INNER)
-                && !singles
+                && !is_conv
                 && !is_window(form, &form.rhs)
                 && reduced.is_none() =>
         {
@@ -398,9 +407,7 @@ impl Work {
                 + self.columns as f64 * self.element_bytes[1]);
         let windowed = self.fetch.iter().any(|&fetch| fetch > 2.0);
         let read = if windowed { 0.0 } else { operands };
-        // Of what a tile folds, hardly anything is written.
-        let written = if self.held.contains(&true) { 0.0 } else { 4.0 * (m * n) as f64 };
-        let block_bytes = read / tiles as f64 + written;
+        let block_bytes = read / tiles as f64 + 4.0 * (m * n) as f64 * self.written;
         let moved = block_bytes / MEMORY_RATE;
         let finished = (m * n) as f64 * (4.0 + self.epilogue) / 32.0;
         let each = each as f64;
@@ -423,9 +430,60 @@ impl Work {
 /// Whether an operand's index moves with positions of the result and inner ones together.
 fn is_window(form: &ContractionForm, map: &OperandMap) -> bool {
     let has = |expr: &IndexExpr, inner: bool| {
-        expr.axes().iter().any(|&axis| (form.axes[axis].1 == AxisRole::Inner) == inner)
+        let moving = moving(form, expr);
+        moving.into_iter().any(|axis| (form.axes[axis].1 == AxisRole::Inner) == inner)
     };
     map.index.iter().any(|expr| has(expr, true) && has(expr, false) && !is_group(form, expr))
+}
+
+/// The axes along which an index moves. A window of one tap does not.
+fn moving(form: &ContractionForm, expr: &IndexExpr) -> Vec<usize> {
+    expr.axes().into_iter().filter(|&axis| !form.axes[axis].0.is(1)).collect()
+}
+
+/// How often the bytes of a contraction's result are written: hardly at all where all that is left of it is folded.
+fn written(contracted: &Contracted<'_>) -> f64 {
+    let is_folded = |reduced: &Reduced| reduced.outputs.iter().all(|output| output.is_folded);
+    if contracted.reduced.is_some_and(is_folded) { 0.0 } else { 1.0 }
+}
+
+/// Whether tiles that hold a side would write the whole result in parts of lines: they do not run along an axis that
+/// takes turns with one of theirs.
+pub(super) fn is_interleaved(contracted: &Contracted<'_>) -> bool {
+    let form = &contracted.form;
+    let turns = |expr: &IndexExpr| {
+        let moving = moving(form, expr);
+        moving.len() > 1 && moving.iter().any(|&axis| contracted.is_apart(axis))
+    };
+    written(contracted) > 0.0 && form.out.last().is_some_and(turns)
+}
+
+/// Adjacent elements of an operand that are copied at once: 4, or fewer where its lines are no multiple of that.
+fn vector(form: &ContractionForm, map: &OperandMap, dims: &BTreeMap<Symbol, DimRange>) -> i64 {
+    let (mut line, mut role) = (1, None);
+    for expr in map.index.iter().rev() {
+        match moving(form, expr)[..] {
+            [] => {}
+            [axis]
+                if step(expr, axis) == 1
+                    && *role.get_or_insert(form.axes[axis].1) == form.axes[axis].1 =>
+            {
+                line *= typical(&form.axes[axis].0, dims).max(1);
+            }
+            _ => break,
+        }
+    }
+    [4, 2, 1].into_iter().find(|&run| line % run == 0).unwrap_or(1)
+}
+
+/// How far an index moves with one step along an axis.
+fn step(expr: &IndexExpr, axis: usize) -> i64 {
+    match expr {
+        IndexExpr::Axis(other) => i64::from(*other == axis),
+        IndexExpr::Add(a, b) => step(a, axis) + step(b, axis),
+        IndexExpr::Mul(x, by) => step(x, axis) * by.as_const().unwrap_or(i64::from(i32::MAX)),
+        _ => 0,
+    }
 }
 
 /// Whether an index is that of a channel in its group.
@@ -437,14 +495,6 @@ fn is_group(form: &ContractionForm, expr: &IndexExpr) -> bool {
 /// with the smallest step. Axes that tiles do not run along are left out, as in code generation.
 fn fastest_role(contracted: &Contracted<'_>) -> Option<AxisRole> {
     let form = &contracted.form;
-    fn step(expr: &IndexExpr, axis: usize) -> i64 {
-        match expr {
-            IndexExpr::Axis(other) => i64::from(*other == axis),
-            IndexExpr::Add(a, b) => step(a, axis) + step(b, axis),
-            IndexExpr::Mul(x, by) => step(x, axis) * by.as_const().unwrap_or(i64::from(i32::MAX)),
-            _ => 0,
-        }
-    }
     form.out.iter().rev().find_map(|expr| {
         let axes = expr.axes().into_iter();
         let axes = axes.filter(|&axis| !form.axes[axis].0.is(1) && !contracted.is_apart(axis));
@@ -542,6 +592,7 @@ mod tests {
             epilogue: 0.0,
             wgmma: false,
             held: [false; 2],
+            written: 1.0,
         }
     }
 

@@ -87,6 +87,10 @@ const MOST_PATCH_BYTES: [i64; 2] = [64 * KIB, 112 * KIB];
 /// How much longer it takes to write a sector that is not written as a whole, about.
 const PARTIAL_STORES: f64 = 0.5;
 
+/// How much longer it takes where warpgroups of more than one box fill the next patch beside their products, as
+/// measured (L1/55, 57 and 67: 1.35 to 1.7 times what was modelled).
+const LARGE_REFILL: f64 = 1.4;
+
 /// Bytes that the L2 cache moves at once.
 const SECTOR: i64 = 32;
 
@@ -107,6 +111,8 @@ pub(super) struct Stream {
     pub inner: i64,
     /// Whether elements of the left operand are copied one by one.
     pub singles: bool,
+    /// Adjacent ones that are copied at once.
+    pub vector: i64,
     /// Products for each one of rounded factors.
     pub passes: f64,
     /// Whether the right operand is packed already.
@@ -117,6 +123,8 @@ pub(super) struct Stream {
     pub patches: Option<Patches>,
     /// Whether a tile holds all rows, and all columns.
     pub held: [bool; 2],
+    /// How often the bytes of the result are written, about.
+    pub written: f64,
 }
 
 impl Stream {
@@ -162,8 +170,9 @@ impl Stream {
             left_bytes: i64::from(stages) * m * (STEP_BYTES + 16),
             copied: m * STEP,
             bytes: (m * STEP_BYTES) as f64,
-            accesses: 2.0 * (m * STEP / 128) as f64,
+            accesses: 2.0 * (m * STEP / 32 / self.vector) as f64,
             patch: None,
+            refilled: false,
             stored: 1.0,
         };
         let packed = u32::from(self.packed);
@@ -191,6 +200,7 @@ impl Stream {
             bytes: (cut.lines * cut.line_bytes) as f64 / cut.steps as f64,
             accesses: places / 32.0 * each,
             patch: Some(cut.multiplied),
+            refilled: cut.patches > 1,
             stored: 1.0 + PARTIAL_STORES * SECTOR as f64 / (4.0 * f64::from(cut.width)),
         };
         let packed = u32::from(self.packed);
@@ -258,9 +268,7 @@ impl Stream {
         let in_turn = products + STEP_OVERHEAD + issued / 2.0;
         let step_time = in_turn.max((LATENCY + bytes / COPY_RATE) / ahead);
 
-        // Of what a tile folds, hardly anything is written.
-        let written = if self.held.contains(&true) { 0.0 } else { (m * n) as f64 };
-        let moved = 4.0 * written / MEMORY_RATE * candidate.stored;
+        let moved = 4.0 * (m * n) as f64 * self.written / MEMORY_RATE * candidate.stored;
         let finished = (m * n) as f64 * (4.0 + self.epilogue) / 32.0;
         let each = candidate.steps as f64;
         let alone = BLOCK_OVERHEAD + each * step_time + moved + finished / 1.5;
@@ -268,9 +276,15 @@ impl Stream {
         let waves = tiles as f64 / (BLOCKS_TO_FILL as f64 * resident);
         let waves = if waves < 8.0 { waves.ceil() } else { waves };
         let mut time = waves * alone.max(together).max(resident * moved);
+        if candidate.refilled && m / groups_m > BOX.into() {
+            time *= LARGE_REFILL;
+        }
         let bandwidth = MEMORY_RATE * BLOCKS_TO_FILL as f64;
         let operands = 4.0 * self.batch as f64 * self.inner as f64 * self.columns as f64;
-        time = time.max(operands / bandwidth);
+        let (inner, rows, columns) = (self.inner as f64, self.rows as f64, self.columns as f64);
+        let read = if self.singles { 0.0 } else { inner * rows };
+        let others = 4.0 * self.batch as f64 * (read + rows * columns * self.written);
+        time = time.max((operands + others) / bandwidth);
         time += 0.05 * tiles as f64 * each * busy / BLOCKS_TO_FILL as f64;
         if splits > 1 {
             let results = (self.batch * self.rows * self.columns * splits) as f64;
@@ -302,6 +316,8 @@ struct Candidate {
     accesses: f64,
     /// Of patches the part of a step's products that is not left out.
     patch: Option<f64>,
+    /// Whether further patches are filled while one is multiplied.
+    refilled: bool,
     /// How much longer writing the results takes than writing whole lines.
     stored: f64,
 }
@@ -408,11 +424,13 @@ mod tests {
             columns: size,
             inner: size,
             singles: false,
+            vector: 4,
             passes: 1.0,
             packed: true,
             epilogue: 0.0,
             patches: None,
             held: [false; 2],
+            written: 1.0,
         }
     }
 
