@@ -352,6 +352,28 @@ fn options_are_checked() {
 }
 
 #[test]
+fn several_bundles_are_validated_and_reported_one_by_one() {
+    let folder = Folder::new();
+    let bundles = ["a.fnx", "broken.fnx", "b.fnx"].map(|name| folder.file(name));
+    for bundle in &bundles {
+        succeeds(&["compile", "models/zoo/mlp.onnx", "-o", bundle, "--dim", "batch=3"]);
+    }
+    let bytes = std::fs::read(&bundles[1]).unwrap();
+    std::fs::write(&bundles[1], &bytes[..bytes.len() - 100]).unwrap();
+    let [a, broken, b] = &bundles;
+    let several = fornax(&["validate", a, broken, b, "--device", "emulator", "--json"]);
+    // The one that cannot be read is an error, and does not keep the others from being validated.
+    assert_eq!(several.status.code(), Some(2));
+    let lines = String::from_utf8(several.stdout).unwrap();
+    let lines: Vec<serde_json::Value> =
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let passed: Vec<_> = lines.iter().map(|line| line["passed"].as_bool()).collect();
+    assert_eq!(passed, [Some(true), None, Some(true)]);
+    assert!(lines[1]["error"].as_str().unwrap().contains("broken.fnx"), "{lines:?}");
+    assert!(lines.iter().zip(&bundles).all(|(line, bundle)| line["bundle"] == **bundle));
+}
+
+#[test]
 fn run_writes_every_output() {
     let folder = Folder::new();
     let (bundle, input) = (folder.file("mlp.fnx"), folder.file("x.npy"));

@@ -123,6 +123,11 @@ pub(crate) fn print_json(value: &impl serde::Serialize) {
     println!("{text}");
 }
 
+/// One of several values, on a line of its own.
+pub(crate) fn print_json_line(value: &impl serde::Serialize) {
+    println!("{}", serde_json::to_string(value).expect("invariant: reports are plain data"));
+}
+
 /// An error about an option.
 pub(crate) fn option_error(option: &str, reason: impl Into<String>) -> Error {
     Error::Option { option: option.to_owned(), reason: reason.into() }

@@ -20,6 +20,11 @@ impl Progress {
     pub(crate) fn say(&self, message: impl Into<String>) {
         self.0.set_message(message.into());
     }
+
+    /// Prints what `print` does without the line in between.
+    pub(crate) fn suspend(&self, print: impl FnOnce()) {
+        self.0.suspend(print);
+    }
 }
 
 impl Drop for Progress {

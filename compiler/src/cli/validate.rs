@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::Args as ClapArgs;
 use fornax_bundle::Tensor;
@@ -10,17 +11,19 @@ use fornax_compiler::validate::{
     seeded_inputs,
 };
 use fornax_compiler::{Error, Loaded, parse_dims, tensors};
+use fornax_runtime::device::{Device, DeviceKind};
 use fornax_runtime::{Memory, open_device};
 use serde::Serialize;
 
 use super::progress::Progress;
-use super::{Verdict, input_ranges, option_error, print_json};
+use super::{Verdict, input_ranges, option_error, print_json, print_json_line};
 
 /// Options of `fornax validate`.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
-    /// The bundle
-    bundle: PathBuf,
+    /// The bundle, or several: all on one opening of the device, each reported by itself
+    #[arg(required = true)]
+    bundle: Vec<PathBuf>,
     /// The device: cuda, cuda:INDEX or emulator
     #[arg(long, default_value = "cuda")]
     device: String,
@@ -43,7 +46,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME=SIZE")]
     dim: Vec<String>,
     /// Recorded inputs and outputs by name (.npz or .safetensors), instead of seeded inputs and the
-    /// interpreter
+    /// interpreter. A folder: NAME.npz of a bundle NAME.fnx where that is there
     #[arg(long, value_name = "FILE")]
     recorded: Vec<PathBuf>,
     /// Values of the weights that the bundle does not hold (.safetensors)
@@ -55,9 +58,19 @@ pub(crate) struct Args {
     /// Do not write the numerics certificate into the bundle
     #[arg(long)]
     no_certificate: bool,
-    /// Print the report as JSON
+    /// Print the report as JSON; of several bundles a line for each
     #[arg(long)]
     json: bool,
+}
+
+/// The line of one of several bundles.
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    bundle: &'a Path,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    report: Option<&'a Report>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
 }
 
 /// What was found; the numerics certificate that the bundle keeps.
@@ -76,18 +89,54 @@ pub(crate) fn run(args: Args) -> Result<Verdict, Error> {
     let options = options(&args)?;
     let progress = Progress::start("loading");
     let device = open_device(&args.device)?;
+    if let [bundle] = args.bundle.as_slice() {
+        let report = validate(&args, &options, bundle, &device, &progress)?;
+        drop(progress);
+        match args.json {
+            true => print_json(&report),
+            false => print_report(&report, args.bisect),
+        }
+        return Ok(if report.passed { Verdict::Good } else { Verdict::Bad });
+    }
+    let mut verdict = Verdict::Good;
+    let mut failure = None;
+    for bundle in &args.bundle {
+        let found = validate(&args, &options, bundle, &device, &progress);
+        if found.as_ref().is_ok_and(|report| !report.passed) {
+            verdict = Verdict::Bad;
+        }
+        progress.suspend(|| match (args.json, &found) {
+            (false, Ok(report)) => {
+                println!("{}", bundle.display());
+                print_report(report, args.bisect);
+            }
+            (false, Err(error)) => println!("{}\nNOT validated: {error}", bundle.display()),
+            (true, _) => {
+                let error = found.as_ref().err().map(ToString::to_string);
+                print_json_line(&Line { bundle, report: found.as_ref().ok(), error });
+            }
+        });
+        // The others are validated all the same.
+        failure = failure.or(found.err());
+    }
+    failure.map_or(Ok(verdict), Err)
+}
+
+/// Validates a bundle, and notes in it what was found.
+fn validate(
+    args: &Args,
+    options: &Options,
+    bundle: &Path,
+    device: &Arc<dyn Device>,
+    progress: &Progress,
+) -> Result<Report, Error> {
     // On the emulator each buffer gets its own allocation, so that it sees every access that strays.
     let memory = match device.kind() {
-        fornax_runtime::device::DeviceKind::Emulator => Memory::Separate,
-        fornax_runtime::device::DeviceKind::Cuda => Memory::Planned,
+        DeviceKind::Emulator => Memory::Separate,
+        DeviceKind::Cuda => Memory::Planned,
     };
-    let loaded = Loaded::open(
-        &args.bundle,
-        device,
-        args.target.as_deref(),
-        args.weights.as_deref(),
-        memory,
-    )?;
+    let (target, weights) = (args.target.as_deref(), args.weights.as_deref());
+    let loaded = Loaded::open(bundle, Arc::clone(device), target, weights, memory)?;
     let mut report = Report {
         passed: true,
         content: loaded.bundle.content_hash().to_owned(),
@@ -96,32 +145,24 @@ pub(crate) fn run(args: Args) -> Result<Verdict, Error> {
         cases: Vec::new(),
         first_wrong_region: None,
     };
-    for (name, source) in cases(&args, &loaded, &options)? {
+    for (name, source) in cases(args, bundle, &loaded, options)? {
         progress.say(format!("validating: {name}"));
         let case = match &source {
-            Source::Seeded(inputs) => against_interpreter(&loaded, &args.bundle, &name, inputs)?,
-            Source::Recorded(path, tensors) => {
-                against_recorded(&loaded, &args.bundle, path, tensors)?
-            }
+            Source::Seeded(inputs) => against_interpreter(&loaded, bundle, &name, inputs)?,
+            Source::Recorded(path, tensors) => against_recorded(&loaded, bundle, path, tensors)?,
         };
         if !case.passed() && args.bisect && report.first_wrong_region.is_none() {
             progress.say("looking for the first wrong region");
             let inputs = source.inputs(&loaded);
-            report.first_wrong_region = bisect(&loaded, &loaded.plan(&args.bundle)?, &inputs)?;
+            report.first_wrong_region = bisect(&loaded, &loaded.plan(bundle)?, &inputs)?;
         }
         report.passed &= case.passed();
         report.cases.push(case);
     }
-    drop(progress);
     if !args.no_certificate {
-        write_certificate(&args.bundle, loaded, &report)?;
+        write_certificate(bundle, loaded, &report)?;
     }
-    if args.json {
-        print_json(&report);
-    } else {
-        print_report(&report, args.bisect);
-    }
-    Ok(if report.passed { Verdict::Good } else { Verdict::Bad })
+    Ok(report)
 }
 
 enum Source {
@@ -141,18 +182,34 @@ impl Source {
     }
 }
 
-fn cases(args: &Args, loaded: &Loaded, options: &Options) -> Result<Vec<(String, Source)>, Error> {
-    if args.recorded.is_empty() {
+fn cases(
+    args: &Args,
+    bundle: &Path,
+    loaded: &Loaded,
+    options: &Options,
+) -> Result<Vec<(String, Source)>, Error> {
+    let recorded: Vec<PathBuf> =
+        args.recorded.iter().filter_map(|path| recording(path, bundle)).collect();
+    if recorded.is_empty() {
         let sets = seeded_inputs(loaded, options)?;
         return Ok(sets.into_iter().map(|(name, set)| (name, Source::Seeded(set))).collect());
     }
-    args.recorded
+    recorded
         .iter()
         .map(|path| {
             let tensors = tensors::read_named(path)?;
             Ok((path.display().to_string(), Source::Recorded(path.clone(), tensors)))
         })
         .collect()
+}
+
+/// The recording that a path stands for; of a folder the one that is named as the bundle, if it is there.
+fn recording(path: &Path, bundle: &Path) -> Option<PathBuf> {
+    if !path.is_dir() {
+        return Some(path.to_owned());
+    }
+    let beside = path.join(bundle.with_extension("npz").file_name()?);
+    beside.is_file().then_some(beside)
 }
 
 fn options(args: &Args) -> Result<Options, Error> {
