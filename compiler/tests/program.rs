@@ -355,8 +355,9 @@ fn options_are_checked() {
 fn several_bundles_are_validated_and_reported_one_by_one() {
     let folder = Folder::new();
     let bundles = ["a.fnx", "broken.fnx", "b.fnx"].map(|name| folder.file(name));
+    let model = root().join("models/zoo/mlp.onnx");
     for bundle in &bundles {
-        succeeds(&["compile", "models/zoo/mlp.onnx", "-o", bundle, "--dim", "batch=3"]);
+        succeeds(&["compile", model.to_str().unwrap(), "-o", bundle, "--dim", "batch=3"]);
     }
     let bytes = std::fs::read(&bundles[1]).unwrap();
     std::fs::write(&bundles[1], &bytes[..bytes.len() - 100]).unwrap();
