@@ -8,11 +8,12 @@
 //! refused REASON        the importer refuses it
 //! ```
 //!
-//! Lines that begin with `#` are comments; the first one names the version of the package.
+//! Lines that begin with `#` are comments; the first one names the version of the package, others say how often there is which
+//! outcome.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::outcome::{Observations, Outcome};
+use crate::outcome::{Observations, Outcome, counts};
 
 /// The manifest.
 #[derive(Debug)]
@@ -92,6 +93,9 @@ impl Manifest {
         }
         let mut text = format!("# Node tests of onnx {}\n", self.version);
         text.push_str("# See manifest.rs; BLESS=1 cargo test -p fornax-tests --test conformance rewrites it.\n");
+        for line in counts(outcomes.values()).lines() {
+            text.push_str(&format!("# {line}\n"));
+        }
         for (name, outcome) in &outcomes {
             text.push_str(&format!("{name} {outcome}\n"));
         }

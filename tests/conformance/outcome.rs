@@ -44,14 +44,19 @@ impl Observations {
 
     /// How many tests had which outcome, a line each.
     pub fn summary(&self) -> String {
-        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-        for outcome in self.0.values() {
-            let kind = match outcome {
-                Outcome::Failed(_) => "failed".to_owned(),
-                other => other.to_string(),
-            };
-            *counts.entry(kind).or_insert(0) += 1;
-        }
-        counts.iter().map(|(kind, count)| format!("{count:5} {kind}\n")).collect()
+        counts(self.0.values())
     }
+}
+
+/// How often there is which outcome, a line each.
+pub fn counts<'o>(outcomes: impl Iterator<Item = &'o Outcome>) -> String {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for outcome in outcomes {
+        let kind = match outcome {
+            Outcome::Failed(_) => "failed".to_owned(),
+            other => other.to_string(),
+        };
+        *counts.entry(kind).or_insert(0) += 1;
+    }
+    counts.iter().map(|(kind, count)| format!("{count:5} {kind}\n")).collect()
 }

@@ -1,6 +1,7 @@
 //! What the importers share: the graph under construction, values known while importing, arithmetic on
 //! sizes, and builders of the parts that several formats lower to in the same way.
 
+pub(crate) mod attention;
 pub(crate) mod contraction;
 pub(crate) mod known;
 pub(crate) mod loss;

@@ -5,8 +5,8 @@ use fornax_ir::NodeId;
 use super::call::{Call, Result, Value};
 use super::fold;
 use super::ops::{
-    contraction, create, flow, index, loss, movement, norm, pad, pointwise, pool, quantize,
-    recurrent, reduce, reshape, resize, window,
+    attention, contraction, create, flow, index, loss, movement, norm, pad, pointwise, pool,
+    quantize, recurrent, reduce, reshape, resize, window,
 };
 use crate::build::known::{Binary, Known, Unary};
 
@@ -62,6 +62,7 @@ const TABLE: &[Row] = table! {
     "Asinh", 9, One(|c| pointwise::unary(c, "asinh"));
     "Atan", 7, One(|c| pointwise::unary(c, "atan"));
     "Atanh", 9, One(|c| pointwise::unary(c, "atanh"));
+    "Attention", 23, Many(attention::attention);
     "AveragePool", 7, One(pool::average_pool);
     "BatchNormalization", 7, Many(norm::batch_norm);
     "BitShift", 11, One(pointwise::bit_shift);
@@ -69,6 +70,7 @@ const TABLE: &[Row] = table! {
     "BitwiseNot", 18, One(|c| pointwise::unary(c, "bitwise_not"));
     "BitwiseOr", 18, One(|c| pointwise::binary(c, "bit_or"));
     "BitwiseXor", 18, One(|c| pointwise::binary(c, "bit_xor"));
+    "BlackmanWindow", 17, One(|c| create::window(c, [0.42, -0.5, 0.08]));
     "Cast", 6, One(pointwise::cast), fold fold::cast;
     "CastLike", 15, One(pointwise::cast_like), fold fold::cast_like;
     "Ceil", 6, One(|c| pointwise::unary(c, "ceil")), fold |c| fold::unary(c, Unary::Ceil);
@@ -78,6 +80,7 @@ const TABLE: &[Row] = table! {
     "Constant", 1, Many(create::constant);
     "ConstantOfShape", 9, One(create::constant_of_shape), fold fold::constant_of_shape;
     "Conv", 1, One(window::conv);
+    "ConvInteger", 10, One(quantize::conv_integer);
     "ConvTranspose", 1, One(window::conv_transpose);
     "Cos", 7, One(|c| pointwise::unary(c, "cos"));
     "Cosh", 9, One(|c| pointwise::unary(c, "cosh"));
@@ -87,6 +90,7 @@ const TABLE: &[Row] = table! {
     "DequantizeLinear", 10, One(quantize::dequantize);
     "Div", 7, One(|c| pointwise::binary(c, "div")), fold |c| fold::binary(c, Binary::Div);
     "Dropout", 1, Many(pointwise::dropout);
+    "DynamicQuantizeLinear", 11, Many(quantize::dynamic_quantize);
     "Einsum", 12, One(contraction::einsum);
     "Elu", 6, One(|c| pointwise::with_alpha(c, "elu", 1.0));
     "Equal", 7, One(|c| pointwise::binary(c, "eq")), fold |c| fold::binary(c, Binary::Equal);
@@ -108,6 +112,8 @@ const TABLE: &[Row] = table! {
     "Greater", 7, One(|c| pointwise::binary(c, "gt")), fold |c| fold::binary(c, Binary::Greater);
     "GreaterOrEqual", 12, One(|c| pointwise::binary(c, "ge")), fold |c| fold::binary(c, Binary::GreaterOrEqual);
     "GroupNormalization", 18, One(norm::group_norm);
+    "HammingWindow", 17, One(|c| create::window(c, [25.0 / 46.0, -21.0 / 46.0, 0.0]));
+    "HannWindow", 17, One(|c| create::window(c, [0.5, -0.5, 0.0]));
     "HardSigmoid", 6, One(pointwise::hard_sigmoid);
     "HardSwish", 14, One(|c| pointwise::unary(c, "hard_swish"));
     "Hardmax", 1, One(|c| reduce::softmax(c, "hardmax"));
@@ -127,6 +133,7 @@ const TABLE: &[Row] = table! {
     "LpNormalization", 1, One(norm::lp_norm);
     "LpPool", 2, One(pool::lp_pool);
     "MatMul", 1, One(contraction::matmul);
+    "MatMulInteger", 10, One(quantize::matmul_integer);
     "Max", 8, One(|c| pointwise::variadic(c, "max")), fold |c| fold::variadic(c, Binary::Max);
     "MaxPool", 1, Many(pool::max_pool);
     "Mean", 8, One(pointwise::mean);
@@ -143,6 +150,8 @@ const TABLE: &[Row] = table! {
     "PRelu", 7, One(pointwise::prelu);
     "Pad", 2, One(pad::pad);
     "Pow", 7, One(pointwise::pow);
+    "QLinearConv", 10, One(quantize::qlinear_conv);
+    "QLinearMatMul", 10, One(quantize::qlinear_matmul);
     "QuantizeLinear", 10, One(quantize::quantize);
     "RMSNormalization", 23, One(norm::rms_norm);
     "RNN", 7, Many(recurrent::rnn);
@@ -161,6 +170,8 @@ const TABLE: &[Row] = table! {
     "Relu", 6, One(|c| pointwise::unary(c, "relu"));
     "Reshape", 5, One(|c| reshape::reshape(c, reshape::reshape_shape)), fold |c| fold::reshape(c, reshape::reshape_shape);
     "Resize", 10, One(resize::resize);
+    "ReverseSequence", 10, One(index::reverse_sequence);
+    "RotaryEmbedding", 23, One(attention::rotary_embedding);
     "Round", 11, One(|c| pointwise::unary(c, "round"));
     "Selu", 6, One(pointwise::selu);
     "Shape", 1, Many(flow::must_fold), fold fold::shape;
@@ -181,9 +192,11 @@ const TABLE: &[Row] = table! {
     "Squeeze", 1, One(|c| reshape::reshape(c, reshape::squeeze_shape)), fold |c| fold::reshape(c, reshape::squeeze_shape);
     "Sub", 7, One(|c| pointwise::binary(c, "sub")), fold |c| fold::binary(c, Binary::Sub);
     "Sum", 8, One(|c| pointwise::variadic(c, "add")), fold |c| fold::variadic(c, Binary::Add);
+    "SwiGLU", 27, One(attention::swiglu);
     "Swish", 24, One(|c| pointwise::with_alpha(c, "swish", 1.0));
     "Tan", 7, One(|c| pointwise::unary(c, "tan"));
     "Tanh", 6, One(|c| pointwise::unary(c, "tanh"));
+    "TensorScatter", 24, One(index::tensor_scatter);
     "ThresholdedRelu", 10, One(|c| pointwise::with_alpha(c, "thresholded_relu", 1.0));
     "Tile", 6, One(movement::tile);
     "Transpose", 1, One(movement::transpose), fold fold::transpose;

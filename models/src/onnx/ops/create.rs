@@ -169,3 +169,26 @@ fn size_scalar(call: &mut Call<'_, '_>, size: &Dim, shape: &[Dim]) -> Result<Nod
         }
     }
 }
+
+/// The longest window that is computed while importing.
+const MAX_WINDOW: i64 = 1 << 20;
+
+/// HannWindow and its like: `w[0] + w[1] cos(t) + w[2] cos(2 t)`, with `t` going once around.
+pub(in crate::onnx) fn window(call: &mut Call<'_, '_>, weights: [f64; 3]) -> Result<NodeId> {
+    let size = match call.ints(0, "size")?[..] {
+        [size] if (0..=MAX_WINDOW).contains(&size) => size,
+        _ => return Err(call.invalid(format!("`size` must be one number up to {MAX_WINDOW}"))),
+    };
+    let dtype = call.dtype("output_datatype")?.unwrap_or(DType::F32);
+    let around = if call.flag("periodic", true)? { size } else { size - 1 };
+    let value = |at: i64| {
+        let angle = std::f64::consts::TAU * at as f64 / around.max(1) as f64;
+        weights[0] + weights[1] * angle.cos() + weights[2] * (2.0 * angle).cos()
+    };
+    let bytes: Vec<u8> = (0..size).flat_map(|at| value(at).to_le_bytes()).collect();
+    let tensor = fornax_ir::Tensor::new(DType::F64, vec![bytes.len() / 8], bytes);
+    let tensor = tensor.map_err(|error| call.invalid(format!("the window: {error}")))?;
+    let name = call.node.output.first().cloned().unwrap_or_default();
+    let window = call.materialize(&Value::tensor(&name, tensor))?;
+    call.cast(window, dtype)
+}

@@ -1,5 +1,6 @@
 //! Handlers: how each ONNX operator becomes operations of the graph.
 
+pub(super) mod attention;
 pub(super) mod contraction;
 pub(super) mod create;
 pub(super) mod flow;

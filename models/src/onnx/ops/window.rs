@@ -132,16 +132,25 @@ pub(in crate::onnx) fn spatial_rank(call: &Call<'_, '_>) -> Result<usize> {
 
 /// Conv.
 pub(in crate::onnx) fn conv(call: &mut Call<'_, '_>) -> Result<NodeId> {
-    let (rank, shape) = (spatial_rank(call)?, call.ty(0)?.shape);
-    let weight = call.ty(1)?;
-    let kernel = weight.shape.get(2..).unwrap_or_default();
-    let mut geometry = Geometry::read(call, rank, Some(kernel))?;
-    geometry.apply_auto_pad(call, AutoPad::read(call)?, &shape[2..])?;
-    let attrs = geometry.conv_attrs(call.int_or("group", 1)?);
     let (input, weight) = (call.input(0)?, call.input(1)?);
-    let product = call.add("conv", attrs, &[input, weight])?;
+    let product = conv_of(call, input, weight)?;
     let bias = call.optional(2)?;
     add_bias(call, product, bias)
+}
+
+/// A convolution as the node's attributes describe it.
+pub(in crate::onnx) fn conv_of(
+    call: &mut Call<'_, '_>,
+    input: NodeId,
+    weight: NodeId,
+) -> Result<NodeId> {
+    let rank = spatial_rank(call)?;
+    let shape = call.graph().ty(input).shape.clone();
+    let kernel = call.graph().ty(weight).shape.get(2..).unwrap_or_default().to_vec();
+    let mut geometry = Geometry::read(call, rank, Some(&kernel))?;
+    geometry.apply_auto_pad(call, AutoPad::read(call)?, &shape[2..])?;
+    let attrs = geometry.conv_attrs(call.int_or("group", 1)?);
+    call.add("conv", attrs, &[input, weight])
 }
 
 /// ConvTranspose.
