@@ -176,6 +176,28 @@ fn results_of_convolutions_are_reduced_where_they_are() {
     assert!(text.contains("--forbid conv->normal"), "{text}");
 }
 
+/// A convolution and the means over its positions, of which no tile holds all.
+const POSITIONS: &str = r#"graph @positions(%x: f32[N,24,21,23], %w: f32[40,24,3,3]) dims(N: 1..4) -> (y: f32[N,40]) {
+  %0 = conv %x, %w {strides = [1, 1], pads_begin = [1, 1], pads_end = [1, 1], dilations = [1, 1], groups = 1} : f32[N,40,21,23] @"conv"
+  %1 = gelu %0 {approximate = none} : f32[N,40,21,23] @"gelu"
+  %2 = reduce_mean %1 {axes = [2, 3], keepdims = false} : f32[N,40] @"mean"
+  %3 = tanh %2 : f32[N,40] @"act"
+  return %3
+}
+"#;
+
+#[test]
+fn means_of_positions_are_put_together_from_parts() {
+    let model = Model::new(POSITIONS);
+    for precision in ["tf32", "fp32", "ieee"] {
+        let pinned = ["--precision", precision, "--pin", "conv+mean"];
+        let bundle = model.compile("positions.fnx", &pinned);
+        let text = succeeds(&["inspect", &bundle]);
+        assert!(text.contains("r0    reduced") && !text.contains("run      r1"), "{text}");
+        agrees(&bundle);
+    }
+}
+
 /// Products of windows of 49 positions and the softmax over their columns.
 const WINDOWS: &str = r#"graph @windows(%x: f32[40,49,64], %y: f32[40,64,49]) -> (a: f32[40,49,49]) {
   %0 = matmul %x, %y : f32[40,49,49] @"product"

@@ -156,7 +156,7 @@ fn results_of_contractions_are_reduced_along_one_side() {
            return %1
          }",
     );
-    assert_eq!(rows.role, AxisRole::Rows);
+    assert_eq!((rows.role, rows.in_parts), (AxisRole::Rows, false));
 }
 
 #[test]
@@ -169,7 +169,16 @@ fn results_of_contractions_that_no_side_of_a_tile_holds() {
              }}"
         ))
     };
-    let long = with(500, "%1 = reduce_sum %0 {axes = [1], keepdims = true} : f32[20,1] return %1");
+    let parts = with(500, "%1 = reduce_sum %0 {axes = [1], keepdims = true} : f32[20,1] return %1");
+    assert!(matches!(parts, Ok(Structure::Reduced(of)) if of.in_parts), "several tiles fold it");
+    let long = with(
+        500,
+        "%1 = reduce_max %0 {axes = [1], keepdims = true} : f32[20,1]
+         %2 = broadcast %1 {shape = [20,500]} : f32[20,500]
+         %3 = sub %0, %2 : f32[20,500]
+         %4 = reduce_sum %3 {axes = [1], keepdims = true} : f32[20,1]
+         return %4",
+    );
     let length = Box::new(Dim::constant(500));
     assert_eq!(long, Err(RejectionReason::FoldedLength { length, most: 256 }));
     let both = with(

@@ -237,8 +237,14 @@ pub(crate) fn slowdown(
 ) -> f64 {
     let mut contracted = Contracted::of(body, structure, precision, dims, Machine::best());
     let held = contraction::cycles(&contracted);
-    contracted.reduced = None;
-    (held - contraction::cycles(&contracted)).max(0.0) / CYCLES_PER_NANOSECOND
+    let joined = match contracted.reduced.take() {
+        Some(reduced) if reduced.in_parts => {
+            contraction::joining_cycles(typical(&reduced.length(&contracted.form), dims))
+        }
+        _ => 0.0,
+    };
+    let longer = (held - contraction::cycles(&contracted)).max(0.0) + joined;
+    longer / CYCLES_PER_NANOSECOND
 }
 
 /// Whether the operand of a region that an input of its body stands for is rounded to whole factors.

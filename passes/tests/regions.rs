@@ -125,6 +125,22 @@ fn channels_are_reduced_in_the_tile_that_holds_them() {
 }
 
 #[test]
+fn means_of_positions_are_begun_where_those_are_computed() {
+    // KernelBench L2/67: no tile holds all positions of an image, but each folds its own.
+    let fused = fused(
+        r#"graph @pool(%x: f32[128,8,256,256], %w: f32[64,8,3,3]) -> (y: f32[128,64,1,1]) {
+  %0 = conv %x, %w {strides = [1, 1], pads_begin = [0, 0], pads_end = [0, 0], dilations = [1, 1], groups = 1} : f32[128,64,254,254] @"conv"
+  %1 = gelu %0 {approximate = none} : f32[128,64,254,254] @"gelu"
+  %2 = reduce_mean %1 {axes = [2, 3], keepdims = true} : f32[128,64,1,1] @"mean"
+  return %2
+}"#,
+    );
+    assert_eq!(classes(&fused.plan), [("reduced", 1)]);
+    assert_eq!(chosen(&fused), ["result-reduction"]);
+    assert!(fused.cost_after < fused.cost_before);
+}
+
+#[test]
 fn channels_that_no_tile_holds_are_reduced_by_another_kernel() {
     let fused = fused(&channels("reduce_min", 384));
     assert_eq!(classes(&fused.plan), [("contraction", 1), ("reduce", 1)]);

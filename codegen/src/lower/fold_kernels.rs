@@ -246,8 +246,21 @@ struct Chain {
     most: i64,
 }
 
+/// Goes over all positions of an extent.
+pub(super) fn over_all<'a>(
+    emitter: &mut Emitter<'a>,
+    b: &mut KernelBuilder,
+    (extent, unroll): (&Dim, u32),
+    (start, join): (&[ValueId], &Join<'_, 'a>),
+    round: &Round<'_, 'a>,
+) -> Result<Vec<ValueId>, CodegenError> {
+    let (from, to) = (b.int(emitter.index_dtype, 0), emitter.size(b, extent));
+    let chain = Chain { from, to, step: 1, unroll, most: most(emitter, extent) };
+    chain.emit(emitter, b, (start, Some(join)), round)
+}
+
 /// A round of a [`Chain`]: from the position and the accumulators to the next ones.
-type Round<'r, 'a> = dyn Fn(
+pub(super) type Round<'r, 'a> = dyn Fn(
         &mut Emitter<'a>,
         &mut KernelBuilder,
         ValueId,

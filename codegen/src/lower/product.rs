@@ -106,7 +106,9 @@ impl<'a> Product<'a> {
 
     /// Refuses tiles of `rows` by `columns` that do not hold what reductions of the result fold together.
     pub fn check_tile(&self, [rows, columns]: [u32; 2]) -> Result<(), CodegenError> {
-        let Some(reduced) = self.reduced() else { return Ok(()) };
+        let Some(reduced) = self.reduced().filter(|reduced| !reduced.in_parts) else {
+            return Ok(());
+        };
         let (side, group) = match reduced.role {
             AxisRole::Rows => (rows, &self.rows),
             _ => (columns, &self.columns),

@@ -7,7 +7,7 @@ use fornax_ir::op::OperandMap;
 use fornax_ir::{BinaryFn, DType, Dim, NodeId, Scalar};
 
 use super::emit::{Emitter, build_kernel};
-use super::epilogue::{self, Finished};
+use super::epilogue::{self, Finished, Grid};
 use super::index::{Condition, Index, Mask};
 use super::pointwise::{modes, tail, within_extent};
 use super::product::{Adjacency, Group, Product};
@@ -78,7 +78,8 @@ pub(super) fn lower(
     })?;
     launch.bytes = site.bytes();
     launch.flops = tiling.product.flops();
-    Ok(single(kernel, launch))
+    let workspaces = tiling.grid().workspaces(&tiling.product)?;
+    Ok(LoweredRegion { workspaces, ..single(kernel, launch) })
 }
 
 impl<'a> Tiling<'a> {
@@ -100,6 +101,17 @@ impl<'a> Tiling<'a> {
         ]
     }
 
+    /// The tiles of the result.
+    fn grid(&self) -> Grid {
+        let [_, rows, columns, _] = self.blocks();
+        Grid {
+            blocks: [self.product.batch.extent.clone(), rows, columns],
+            shape: [self.sizes.block_m, self.sizes.block_n],
+            columns_dim: 1,
+            first: 0,
+        }
+    }
+
     pub fn emit(
         &self,
         emitter: &mut Emitter<'a>,
@@ -110,8 +122,8 @@ impl<'a> Tiling<'a> {
         let block = emitter.iterate(&blocks.iter().product(), Some(block), None);
         let place = emitter.space.delinearize(&Index::var(block), &blocks);
         let parts = [place[0].clone(), place[3].clone()];
-        let batch = emitter.space.linearize(&parts, &self.product.batch_parts);
-        let batch = emitter.space.delinearize(&batch, &self.product.batch.sizes);
+        let batch_place = emitter.space.linearize(&parts, &self.product.batch_parts);
+        let batch = emitter.space.delinearize(&batch_place, &self.product.batch.sizes);
         let mut base = |place: &Index, block: u32| {
             let scaled = emitter.space.scale(place, &Dim::constant(block.into()));
             emitter.index(b, &scaled)
@@ -133,7 +145,8 @@ impl<'a> Tiling<'a> {
             &batch,
             &[(&self.product.rows, Index::var(row)), (&self.product.columns, Index::var(column))],
         );
-        let tile = Finished { axes: &axes, masks, columns_dim: 1, sums };
+        let at = [batch_place, place[1].clone(), place[2].clone()];
+        let tile = Finished { axes: &axes, masks, grid: self.grid(), place: &at, sums };
         epilogue::finish(emitter, b, &self.product, &tile)
     }
 

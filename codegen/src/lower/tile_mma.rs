@@ -11,7 +11,7 @@ use fornax_ir::plan::Arena;
 use fornax_ir::{BinaryFn, DType, Dim, NodeId, Precision, Scalar, UnaryFn};
 
 use super::emit::{Array, Emitter, build_kernel};
-use super::epilogue::{self, Finished};
+use super::epilogue::{self, Finished, Grid};
 use super::halves::{self, Halves};
 use super::index::{Condition, Index, Mask};
 use super::patch::Patch;
@@ -144,6 +144,7 @@ pub(super) fn lower(
         group.workspaces.push(Workspace { dtype: DType::F32, elements, arena: Arena::Phase });
         pack = Some(tiling.pack(&sizes)?);
     }
+    group.workspaces.extend(tiling.grid().workspaces(&tiling.product)?);
     for (kernel, mut launch) in pack.into_iter().chain([(kernel, launch)]).chain(add) {
         launch.kernel = group.kernels.len();
         group.kernels.push(kernel);
@@ -203,7 +204,9 @@ impl<'a> Tiling<'a> {
         let patch = sizes
             .patch
             .filter(|_| sizes.pipeline.is_some())
-            .filter(|_| product.reduced().is_none_or(|of| of.role == AxisRole::Columns))
+            .filter(|_| {
+                product.reduced().is_none_or(|of| of.role == AxisRole::Columns || of.in_parts)
+            })
             .and_then(|width| Patch::of(&product, width, rows, Tiling::patch_parts(accurate)));
         let tiling = Tiling { product, sizes, factor, unit, accurate, split_factors, patch };
         let sides = if tiling.is_turned() { [columns, rows] } else { [rows, columns] };
@@ -312,7 +315,7 @@ impl<'a> Tiling<'a> {
             return Ok(());
         }
         let axes = self.product.axes(&emitter.space, &batch, &[(rows, row), (columns, column)]);
-        self.finish(emitter, b, &axes, sums, masks)
+        self.finish(emitter, b, (&axes, Some(&place[1..])), sums, masks)
     }
 
     /// As [`Tiling::emit`], a block for each box of positions.
@@ -339,7 +342,7 @@ impl<'a> Tiling<'a> {
         for (axis, position) in at.0 {
             axes[axis] = position;
         }
-        self.finish(emitter, b, &axes, sums, [at.1, mask])
+        self.finish(emitter, b, (&axes, Some(&place[1..])), sums, [at.1, mask])
     }
 
     /// The results at positions of the contraction's axes, from the sums.
@@ -347,12 +350,24 @@ impl<'a> Tiling<'a> {
         &self,
         emitter: &mut Emitter<'a>,
         b: &mut KernelBuilder,
-        axes: &[Index],
+        (axes, place): (&[Index], Option<&[Index]>),
         sums: ValueId,
         masks: [Mask; 2],
     ) -> Result<(), CodegenError> {
-        let columns_dim = u32::from(!self.is_turned());
-        epilogue::finish(emitter, b, &self.product, &Finished { axes, masks, columns_dim, sums })
+        let grid = self.grid();
+        let place = place.unwrap_or_default();
+        epilogue::finish(emitter, b, &self.product, &Finished { axes, masks, grid, place, sums })
+    }
+
+    /// The tiles of the result.
+    fn grid(&self) -> Grid {
+        let [_, _, rows, columns, _] = self.blocks();
+        Grid {
+            blocks: [self.product.batch.extent.clone(), rows, columns],
+            shape: [self.sizes.block_m, self.sizes.block_n],
+            columns_dim: u32::from(!self.is_turned()),
+            first: self.packed_workspace() + usize::from(self.packed_sizes().is_some()),
+        }
     }
 
     /// The steps that a block adds up: first, and first beyond.
@@ -689,7 +704,7 @@ impl<'a> Tiling<'a> {
             let [rows, columns] = self.groups();
             let at = [(rows, place[1].clone()), (columns, place[2].clone())];
             let axes = self.product.axes(&emitter.space, &batch, &at);
-            self.finish(emitter, b, &axes, sums, [mask, Mask::new()])?;
+            self.finish(emitter, b, (&axes, None), sums, [mask, Mask::new()])?;
             Ok(total.ceil_div(&Dim::constant(width.into())))
         })
     }

@@ -37,6 +37,11 @@ fn two(number: usize) -> [Schedule; 2] {
     [0, 1].map(|other| SCHEDULES[(2 * number + other) % SCHEDULES.len()].clone())
 }
 
+/// All schedules at first, then two.
+fn some(number: usize) -> Vec<Schedule> {
+    if number == 0 { SCHEDULES.to_vec() } else { two(number + 1).to_vec() }
+}
+
 #[track_caller]
 fn check(schedules: &[Schedule], sizes: &[(&str, i64)], body: &dyn Fn(&mut Body)) {
     for schedule in schedules {
@@ -100,6 +105,51 @@ fn batches_are_normalised() {
         let result = softmax(body, scaled, 3);
         body.output(result);
     });
+}
+
+/// More is folded than tiles hold: each folds a part, the last one of them all.
+#[test]
+fn parts_of_products() {
+    // Results must be few enough to be counted, whatever the sizes are.
+    for (number, (m, k, n)) in
+        [(300, 9, "5"), (270, 9, "40"), (5, 17, "300")].into_iter().enumerate()
+    {
+        let rows = number < 2;
+        check(&some(number), &[("M", m), ("K", k)], &|body| {
+            let m = if rows { "M" } else { "5" };
+            let a = body.input(DType::F32, &["2", m, "K"]);
+            let b = body.input(DType::F32, &["2", "K", n]);
+            let product = body.add("matmul", attrs! {}, &[a, b]);
+            let value = body.add("tanh", attrs! {}, &[product]);
+            let op = if number == 1 { "reduce_max" } else { "reduce_mean" };
+            let folded = reduce(body, op, value, if rows { 1 } else { 2 });
+            let result = body.plus_one(folded);
+            body.output(result);
+        });
+    }
+}
+
+#[test]
+fn positions_of_convolutions() {
+    for (number, (stride, pad, size, channels)) in
+        [(1, 1, 18, "24"), (2, 0, 37, "40")].into_iter().enumerate()
+    {
+        let sizes = [("H", size), ("W", size - 1)];
+        check(&some(number), &sizes, &|body| {
+            let x = body.input(DType::F32, &["2", "8", "H", "W"]);
+            let w = body.input(DType::F32, &[channels, "8", "3", "3"]);
+            let result = body.add("conv", geometry(stride, pad, 1, 1), &[x, w]);
+            let bias = body.input(DType::F32, &[channels, "1", "1"]);
+            let bias = repeat(body, bias, result);
+            let sum = body.add("add", attrs! {}, &[result, bias]);
+            let value = body.add("tanh", attrs! {}, &[sum]);
+            let keepdims = number == 0;
+            let attrs = attrs! { axes: vec![2i64, 3], keepdims: keepdims };
+            let mean = body.add("reduce_mean", attrs, &[value]);
+            let result = body.plus_one(mean);
+            body.output(result);
+        });
+    }
 }
 
 #[test]

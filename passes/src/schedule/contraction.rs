@@ -154,6 +154,8 @@ struct Work {
     held: [bool; 2],
     /// How often the bytes of the result are written, about.
     written: f64,
+    /// Whether tiles fold what they have, all or parts of what is folded together.
+    folds: bool,
 }
 
 /// A contraction's typical sizes.
@@ -176,7 +178,7 @@ impl Sizes {
             typical(&axes.map(|axis| &form.axes[axis].0).product::<Dim>(), dims).max(1)
         };
         let of = |role| size(&|axis| form.axes[axis].1 == role && !is_apart(axis));
-        let holds = |role| reduced.is_some_and(|of| of.role == role);
+        let holds = |role| reduced.is_some_and(|of| of.role == role && !of.in_parts);
         Sizes {
             batch: of(AxisRole::Batch).saturating_mul(size(&is_apart)),
             rows: of(AxisRole::Rows),
@@ -267,6 +269,7 @@ fn modelled(contracted: &Contracted<'_>) -> Option<(f64, Schedule)> {
         wgmma: machine.wgmma,
         held: if rows_fastest { [held[1], held[0]] } else { held },
         written,
+        folds: reduced.is_some(),
     }
     .best();
     let few = rows.min(columns) <= FEW && dtypes == [DType::F32; 2] && reduced.is_none();
@@ -285,7 +288,7 @@ fn modelled(contracted: &Contracted<'_>) -> Option<(f64, Schedule)> {
     match machine.pipeline {
         Some(packed) if !narrow && dtypes == [DType::F32; 2] => {
             let packed = packed && passes == 1.0;
-            let patches = if held[0] { None } else { Patches::of(form, dims) };
+            let patches = if held[0] { None } else { Patches::of(contracted) };
             let streamed = Stream {
                 batch,
                 rows,
@@ -299,6 +302,7 @@ fn modelled(contracted: &Contracted<'_>) -> Option<(f64, Schedule)> {
                 patches,
                 held,
                 written,
+                folds: reduced.is_some(),
             };
             streamed.best().into_iter().for_each(&mut offer);
         }
@@ -344,7 +348,7 @@ impl Work {
         if (self.held[0] && self.rows > m) || (self.held[1] && self.columns > n) {
             return None;
         }
-        if self.held.contains(&true) && splits > 1 {
+        if self.folds && splits > 1 {
             return None;
         }
         let threads = tile.threads();
@@ -547,6 +551,12 @@ fn tile([batch, rows, columns]: [i64; 3], inner: i64) -> (f64, Schedule) {
     (time, Schedule::Tile { block_m, block_n, block_k: BLOCK_K, thread_m, thread_n })
 }
 
+/// Cycles until the last tile has put together what tiles have folded of `length` elements.
+pub(super) fn joining_cycles(length: i64) -> f64 {
+    // Of tiles of 128 positions two are read at once.
+    (4 + div_ceil(length, 256)) as f64 * LATENCY
+}
+
 /// A tile of fused multiply-adds that holds all positions along a side, and the cycles it takes.
 fn holding_tile(sizes: &Sizes, held: [bool; 2]) -> (f64, Schedule) {
     let block = |size: i64, is_held: bool| match is_held {
@@ -593,6 +603,7 @@ mod tests {
             wgmma: false,
             held: [false; 2],
             written: 1.0,
+            folds: false,
         }
     }
 

@@ -1,18 +1,15 @@
 //! The time that pipelines of asynchronous copies and products take, modelled as in [`super::contraction`].
 
-use std::collections::BTreeMap;
-
-use fornax_ir::op::{AxisRole, ContractionForm};
+use fornax_ir::op::AxisRole;
 use fornax_ir::plan::index::IndexSpace;
 use fornax_ir::plan::windows::{WindowAxis, Windows};
 use fornax_ir::plan::{PAIRED_BYTES, PAIRED_SUMS, PAIRED_THREADS, Schedule};
-use fornax_ir::{DimRange, Symbol};
 
 use super::contraction::{
     BLOCK_OVERHEAD, ISSUE_RATE, KIB, LATENCY, LAUNCH_OVERHEAD, MEMORY_RATE, REGISTERS, STEP_BYTES,
     div_ceil,
 };
-use super::{BLOCKS_TO_FILL, typical};
+use super::{BLOCKS_TO_FILL, Contracted, typical};
 
 /// Inner elements of a step.
 const STEP: i64 = STEP_BYTES / 4;
@@ -125,6 +122,8 @@ pub(super) struct Stream {
     pub held: [bool; 2],
     /// How often the bytes of the result are written, about.
     pub written: f64,
+    /// Whether tiles fold what they have, all or parts of what is folded together.
+    pub folds: bool,
 }
 
 impl Stream {
@@ -215,7 +214,7 @@ impl Stream {
         if (self.held[0] && self.rows > m) || (self.held[1] && self.columns > n) {
             return None;
         }
-        if self.held.contains(&true) && candidate.splits > 1 {
+        if self.folds && candidate.splits > 1 {
             return None;
         }
         let (stages, splits) = (i64::from(candidate.stages), i64::from(candidate.splits));
@@ -350,7 +349,8 @@ struct Cut {
 
 impl Patches {
     /// The patches of a contraction; none where its windows are of another kind or have one tap.
-    pub fn of(form: &ContractionForm, dims: &BTreeMap<Symbol, DimRange>) -> Option<Patches> {
+    pub fn of(contracted: &Contracted<'_>) -> Option<Patches> {
+        let Contracted { form, dims, .. } = contracted;
         let windows = Windows::of(form, &mut IndexSpace::new(dims))?;
         if windows.taps() == 1 {
             return None;
@@ -358,7 +358,9 @@ impl Patches {
         let size = |axis: usize| typical(&form.axes[axis].0, dims).max(1);
         let rows = (0..form.axes.len()).filter(|&axis| form.axes[axis].1 == AxisRole::Rows);
         let is_window = |axis: usize| windows.axes.iter().any(|window| window.position == axis);
-        let others = rows.filter(|&axis| !is_window(axis)).map(size).product();
+        // Blocks along what is apart are counted with the batch.
+        let others = rows.filter(|&axis| !is_window(axis) && !contracted.is_apart(axis));
+        let others = others.map(size).product();
         Some(Patches {
             positions: windows.axes.iter().map(|window| size(window.position)).collect(),
             others,
@@ -431,6 +433,7 @@ mod tests {
             patches: None,
             held: [false; 2],
             written: 1.0,
+            folds: false,
         }
     }
 

@@ -5,6 +5,9 @@
 //! result, or for all those that are folded together; it uses the contraction's result at this position, and
 //! reductions of those. As for rows, this holds when the index maps between say so; between axes of a value
 //! and of the contraction's result they have to be permutations.
+//!
+//! Where more is folded than a side of a tile holds, tiles fold parts, and the last of them puts those together:
+//! then there is one reduction, and every result is computed from what it gives.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,6 +33,8 @@ pub struct Reduced {
     pub folds: Vec<ResultFold>,
     /// One for each output of the body.
     pub outputs: Vec<ResultOutput>,
+    /// Whether several tiles have the elements that are folded together.
+    pub in_parts: bool,
 }
 
 /// A reduction of a contraction's result.
@@ -53,6 +58,9 @@ pub struct ResultOutput {
 impl Reduced {
     /// Elements along the longest side of a tile.
     pub const MOST_HELD: i64 = 256;
+
+    /// Results of a fold in parts, at most: the tiles of each are counted.
+    pub const MOST_COUNTED: i64 = 1 << 16;
 
     /// The number of elements that are folded together. `form`: the contraction's.
     pub fn length(&self, form: &ContractionForm) -> Dim {
@@ -141,15 +149,19 @@ pub(super) fn reduced(
         walk.reach(output.value, &placed(&at, &along))?;
         outputs.push(ResultOutput { is_folded, along });
     }
-    let reduced = Reduced { contraction, role, axes, folds: found, outputs };
+    let mut reduced = Reduced { contraction, role, axes, folds: found, outputs, in_parts: false };
     let length = reduced.length(&form_of(body, contraction));
-    match length.bounds(dims).1 <= Reduced::MOST_HELD {
-        true => Ok(reduced),
-        false => {
+    if length.bounds(dims).1 > Reduced::MOST_HELD {
+        let results = body.ty(last).shape.elements().bounds(dims).1;
+        reduced.in_parts = reduced.folds.len() == 1
+            && reduced.outputs.iter().all(|output| output.is_folded)
+            && results <= Reduced::MOST_COUNTED;
+        if !reduced.in_parts {
             let (length, most) = (Box::new(length), Reduced::MOST_HELD);
-            Err(Rejection::at(last, RejectionReason::FoldedLength { length, most }))
+            return Err(Rejection::at(last, RejectionReason::FoldedLength { length, most }));
         }
     }
+    Ok(reduced)
 }
 
 /// The anchors that values are known to be computed from, with the axes of the contraction's result that the
