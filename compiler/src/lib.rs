@@ -34,4 +34,4 @@ pub use load::Loaded;
 #[cfg(feature = "llvm")]
 pub use options::{CompileOptions, Rewrites, Steering, WeightsMode};
 pub use report::report;
-pub use sizes::{GivenShape, parse_dims, parse_shapes};
+pub use sizes::{GivenDims, GivenShape, parse_dims, parse_dims_and_ranges, parse_shapes};

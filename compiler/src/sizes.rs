@@ -1,6 +1,7 @@
 //! Sizes on the command line: `batch=8`, `x=1,3,224,224`.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use fornax_bundle::DType;
 
@@ -16,13 +17,42 @@ pub fn parse_dims(entries: &[String]) -> Result<BTreeMap<String, u64>, String> {
                 entry.split_once('=').ok_or_else(|| format!("`{entry}`: expected name=number"))?;
             if value.contains("..") {
                 return Err(format!(
-                    "`{entry}`: ranges are not supported yet; give one size, as in {name}=8"
+                    "`{entry}`: one size is wanted, as in {name}=8; ranges are for fornax compile"
                 ));
             }
             let value = value.parse().map_err(|_| format!("`{entry}`: `{value}` is not a size"))?;
             Ok((name.to_owned(), value))
         })
         .collect()
+}
+
+/// Fixed sizes and ranges of sizes, by the names of dimensions.
+pub type GivenDims = (BTreeMap<String, u64>, BTreeMap<String, RangeInclusive<u64>>);
+
+/// Parses `batch=8` options into fixed sizes, and `batch=1..64`, ends included, into ranges.
+///
+/// # Errors
+/// When an entry is neither, or a range is empty.
+pub fn parse_dims_and_ranges(entries: &[String]) -> Result<GivenDims, String> {
+    let (ranges, sizes): (Vec<_>, Vec<_>) =
+        entries.iter().cloned().partition(|entry| entry.contains(".."));
+    let sizes = parse_dims(&sizes)?;
+    let range = |entry: String| {
+        let wrong = || format!("`{entry}`: expected name=smallest..largest, as in batch=1..64");
+        let (name, range) = entry.rsplit_once('=').ok_or_else(wrong)?;
+        let (min, max) = range.split_once("..").ok_or_else(wrong)?;
+        let number = |text: &str| text.trim().parse::<u64>().map_err(|_| wrong());
+        let (min, max) = (number(min)?, number(max)?);
+        if min > max {
+            return Err(format!("`{entry}`: the smallest size is above the largest"));
+        }
+        if sizes.contains_key(name) {
+            return Err(format!("`{entry}`: {name} is given a size, too"));
+        }
+        Ok((name.to_owned(), min..=max))
+    };
+    let ranges = ranges.into_iter().map(range).collect::<Result<_, String>>()?;
+    Ok((sizes, ranges))
 }
 
 /// The shape of an input, with its element type where that is given.

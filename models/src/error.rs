@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use fornax_ir::{DType, Diagnostic, Dim};
@@ -97,6 +98,16 @@ pub enum ImportError {
         /// The names there are.
         known: String,
     },
+    /// An option gives a range to a dimension that the model, or another option, makes narrower.
+    #[error("dimension {name:?} cannot range over {given}: it is {declared}")]
+    RangeConflict {
+        /// The dimension.
+        name: String,
+        /// The range in the option.
+        given: String,
+        /// What the model or another option says.
+        declared: String,
+    },
     /// A size does not fit in 63 bits.
     #[error("the size {size} of dimension {name:?} is too large")]
     HugeSize {
@@ -161,6 +172,8 @@ pub const MAX_DIAGNOSTICS: usize = 20;
 pub struct ImportOptions {
     /// Sizes of named dimensions, by the names in the model.
     pub dims: BTreeMap<String, u64>,
+    /// Smallest and largest sizes of named dimensions that stay symbolic, by the names in the model.
+    pub ranges: BTreeMap<String, RangeInclusive<u64>>,
     /// Shapes of inputs. A size may stay symbolic; it then gets that name.
     pub shapes: BTreeMap<String, Vec<Dim>>,
     /// Element types of inputs, where the model says nothing of them (TorchScript that is not traced).

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args as ClapArgs;
 use fornax_bundle::Dim;
 use fornax_compiler::{
-    CompileOptions, Compiled, Error, Outcome, Stage, compile, parse_dims, parse_shapes,
+    CompileOptions, Compiled, Error, Outcome, Stage, compile, parse_dims_and_ranges, parse_shapes,
 };
 use serde::Serialize;
 
@@ -38,8 +38,8 @@ pub(crate) struct Args {
     /// Store what passes from one node of the model to another (repeatable)
     #[arg(long, value_name = "A->B")]
     forbid: Vec<String>,
-    /// Give a symbolic dimension a size, as in batch=8 (repeatable)
-    #[arg(long, value_name = "NAME=SIZE")]
+    /// Give a symbolic dimension a size, as in batch=8, or a range, ends included, as in batch=1..64 (repeatable)
+    #[arg(long, value_name = "NAME=SIZE|LOW..HIGH")]
     dim: Vec<String>,
     /// Give an input a shape, as in x=1,3,224,224, or with an element type, as in x=i64[1,16] (repeatable)
     #[arg(long, value_name = "INPUT=SIZES")]
@@ -281,7 +281,8 @@ fn options(args: &Args) -> Result<CompileOptions, Error> {
         let reason = format!("`{}` is not supported yet; use never", args.sass);
         return Err(option_error("--sass", reason));
     }
-    options.import.dims = parse_dims(&args.dim).map_err(|reason| option_error("--dim", reason))?;
+    (options.import.dims, options.import.ranges) =
+        parse_dims_and_ranges(&args.dim).map_err(|reason| option_error("--dim", reason))?;
     let shapes = parse_shapes(&args.shape).map_err(|reason| option_error("--shape", reason))?;
     for (name, (dtype, sizes)) in shapes {
         if let Some(dtype) = dtype {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fornax_ir::{Dim, Symbol};
+use fornax_ir::{Dim, DimRange, Symbol};
 
 use crate::{ImportError, ImportOptions};
 
@@ -30,6 +30,8 @@ pub(crate) struct DeclaredInput {
 pub(crate) struct Symbols {
     sizes: BTreeMap<String, Dim>,
     taken: BTreeSet<String>,
+    /// Ranges that options give.
+    ranges: BTreeMap<Symbol, DimRange>,
 }
 
 impl Symbols {
@@ -48,7 +50,48 @@ impl Symbols {
             .iter()
             .map(|input| symbols.input_shape(input, options))
             .collect::<Result<_, _>>()?;
+        symbols.apply_ranges(options)?;
         Ok((symbols, shapes))
+    }
+
+    /// The values that a symbol takes: those that an option gives, of those that the model declares.
+    ///
+    /// # Errors
+    /// When the option gives values that the model does not declare.
+    pub(crate) fn range(
+        &self,
+        symbol: &Symbol,
+        declared: DimRange,
+    ) -> Result<DimRange, ImportError> {
+        let Some(&given) = self.ranges.get(symbol) else { return Ok(declared) };
+        if given.min < declared.min || given.max > declared.max {
+            return Err(ImportError::RangeConflict {
+                name: symbol.as_ref().to_owned(),
+                given: format!("{}..{}", given.min, given.max),
+                declared: format!("{}..{}", declared.min, declared.max),
+            });
+        }
+        Ok(DimRange { divisor: declared.divisor, ..given })
+    }
+
+    fn apply_ranges(&mut self, options: &ImportOptions) -> Result<(), ImportError> {
+        for (name, range) in &options.ranges {
+            let given = format!("{}..{}", range.start(), range.end());
+            let Some(size) = self.sizes.get(name) else { continue };
+            let conflict = |declared: String| ImportError::RangeConflict {
+                name: name.clone(),
+                given: given.clone(),
+                declared,
+            };
+            let symbol = size.symbols().into_iter().next();
+            let symbol = symbol.filter(|symbol| Dim::symbol(symbol.clone()) == *size);
+            let symbol = symbol.ok_or_else(|| conflict(size.to_string()))?;
+            let huge = |size: u64| ImportError::HugeSize { name: name.clone(), size };
+            let number = |&size: &u64| i64::try_from(size).map_err(|_| huge(size));
+            let (min, max) = (number(range.start())?, number(range.end())?);
+            self.ranges.insert(symbol, DimRange { min, max, divisor: 1 });
+        }
+        Ok(())
     }
 
     /// A declared size, when it is a number or a name that an input has introduced.
@@ -83,13 +126,15 @@ impl Symbols {
                 _ => Vec::new(),
             })
             .collect();
+        if let Some(name) =
+            options.dims.keys().chain(options.ranges.keys()).find(|name| !names.contains(*name))
+        {
+            return Err(ImportError::UnknownDim {
+                name: name.clone(),
+                known: list(names.iter().map(String::as_str)),
+            });
+        }
         for (name, &size) in &options.dims {
-            if !names.contains(name.as_str()) {
-                return Err(ImportError::UnknownDim {
-                    name: name.clone(),
-                    known: list(names.iter().map(String::as_str)),
-                });
-            }
             let size = i64::try_from(size)
                 .map_err(|_| ImportError::HugeSize { name: name.clone(), size })?;
             self.sizes.insert(name.clone(), Dim::constant(size));
@@ -245,6 +290,35 @@ mod tests {
         assert_eq!(resolve(&[("batch size", 8)], &[]).unwrap(), ["8,3,x.2", "8,_1st"]);
         assert_eq!(resolve(&[], &[("x", "2,3,5")]).unwrap(), ["2,3,5", "2,_1st"]);
         assert_eq!(resolve(&[], &[("x", "N,3,5")]).unwrap(), ["N,3,5", "N,_1st"]);
+    }
+
+    #[test]
+    fn ranges_narrow_what_the_model_declares() {
+        let range = |name: &str, range, shapes: &[(&str, &str)]| {
+            let shape = |text: &str| text.split(',').map(|size| size.parse().unwrap()).collect();
+            let options = ImportOptions {
+                ranges: [(name.to_owned(), range)].into(),
+                shapes: shapes.iter().map(|&(name, text)| (name.into(), shape(text))).collect(),
+                ..ImportOptions::default()
+            };
+            let declared = DimRange { min: 1, max: 100, divisor: 2 };
+            let (symbols, _) =
+                Symbols::resolve(&inputs(), &options).map_err(|error| error.to_string())?;
+            let of = |symbol: &str| {
+                let range = symbols.range(&symbol.into(), declared);
+                range.map_err(|error| error.to_string())
+            };
+            Ok::<_, String>((of("batch_size")?, of("_1st")?))
+        };
+        let (batch, other) = range("batch size", 4..=64, &[]).unwrap();
+        assert_eq!((batch.min, batch.max, batch.divisor), (4, 64, 2));
+        assert_eq!((other.min, other.max, other.divisor), (1, 100, 2));
+        let error = range("batch size", 4..=101, &[]).unwrap_err();
+        assert!(error.contains("4..101") && error.contains("1..100"), "{error}");
+        let error = range("batch", 1..=2, &[]).unwrap_err();
+        assert!(error.contains("\"batch\"") && error.contains("\"batch size\""), "{error}");
+        let error = range("batch size", 1..=4, &[("x", "2,3,5")]).unwrap_err();
+        assert!(error.contains("1..4") && error.contains("is 2"), "{error}");
     }
 
     #[test]

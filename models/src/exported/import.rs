@@ -145,10 +145,11 @@ impl<'a> Importer<'a> {
         if self.builder.fault_count() > 0 {
             return Ok(());
         }
-        let (_, shapes) = Symbols::resolve(&declared, self.options)?;
+        let (symbols, shapes) = Symbols::resolve(&declared, self.options)?;
         for ((name, dtype), shape) in types.into_iter().zip(shapes) {
             for symbol in shape.iter().flat_map(sizes::symbols) {
                 let range = range(program, &symbol);
+                let range = symbols.range(&symbol, range)?;
                 self.builder.graph.dims.entry(symbol).or_insert(range);
             }
             if let Some(what) = sizes::fault(&shape) {

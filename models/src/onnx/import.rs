@@ -192,7 +192,8 @@ impl<'m> Importer<'m> {
         self.symbols = symbols;
         for ((input, dtype), shape) in inputs.into_iter().zip(types).zip(shapes) {
             for symbol in shape.iter().flat_map(sizes::symbols) {
-                self.builder.graph.dims.entry(symbol).or_insert(sizes::SYMBOL_RANGE);
+                let range = self.symbols.range(&symbol, sizes::SYMBOL_RANGE)?;
+                self.builder.graph.dims.entry(symbol).or_insert(range);
             }
             if let Some(what) = sizes::fault(&shape) {
                 let message = format!("the shape of {:?} is not supported: {what}", input.name);

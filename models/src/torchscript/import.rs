@@ -92,7 +92,7 @@ fn declare_inputs(
     if builder.fault_count() > 0 {
         return Ok(Vec::new());
     }
-    let (_, shapes) = Symbols::resolve(&declared, options)?;
+    let (symbols, shapes) = Symbols::resolve(&declared, options)?;
     let mut shapes = shapes.into_iter();
     let mut items = Vec::new();
     for place in places {
@@ -105,7 +105,8 @@ fn declare_inputs(
         };
         let shape = shapes.next().unwrap_or_default();
         for symbol in shape.iter().flat_map(sizes::symbols) {
-            builder.graph.dims.entry(symbol).or_insert(sizes::SYMBOL_RANGE);
+            let range = symbols.range(&symbol, sizes::SYMBOL_RANGE)?;
+            builder.graph.dims.entry(symbol).or_insert(range);
         }
         if let Some(what) = sizes::fault(&shape) {
             let message = format!("the shape of {name:?} is not supported: {what}");
