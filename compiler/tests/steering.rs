@@ -71,6 +71,24 @@ fn agrees(bundle: &str) {
     assert!(text.contains("valid"), "{text}");
 }
 
+/// A norm of a product, of which only the first rows are wanted, with a factor for all.
+const FIRST_ROWS: &str = r"graph @first(%x: f32[8,8,32], %w: f32[32,8]) -> (f: f32[8,8,1], y: f32[2,8,8]) {
+  %0 = matmul %x, %w : f32[8,8,8]
+  %1 = mul %0, %0 : f32[8,8,8]
+  %2 = reduce_mean %1 {axes = [2], keepdims = true} : f32[8,8,1]
+  %3 = rsqrt %2 : f32[8,8,1]
+  %4 = broadcast %3 {shape = [8,8,8]} : f32[8,8,8]
+  %5 = mul %0, %4 : f32[8,8,8]
+  %6 = slice %5 {starts = [0,0,0], sizes = [2,8,8], steps = [1,1,1]} : f32[2,8,8]
+  return %3, %6
+}";
+
+#[test]
+fn a_tile_does_not_write_what_a_slice_leaves_out() {
+    let model = Model::new(FIRST_ROWS);
+    agrees(&model.compile("first.fnx", &[]));
+}
+
 /// A product whose result is needed beside its activation, a block of neighbours that read the same value,
 /// and a norm whose mean is a result too.
 const SEVERAL: &str = r#"graph @several(%x: f32[64,96], %w: f32[96,80], %z: f32[64,80]) -> (h: f32[64,80], a: f32[64,80], s: f32[64,80], m: f32[64,1], n: f32[64,80]) {

@@ -181,6 +181,7 @@ impl Places {
         whole: bool,
     ) -> Option<(bool, Vec<Option<usize>>)> {
         let shape = &walk.body.ty(node).shape;
+        let result = &walk.body.ty(self.contraction).shape;
         let vars: Vec<Index> =
             shape.iter().map(|size| Index::var(walk.space.add_var(size))).collect();
         let sources = self.known.iter().filter(|(source, _)| !whole || *source == self.contraction);
@@ -190,6 +191,10 @@ impl Places {
             for (at, &axis) in reached.iter().zip(axes) {
                 let Some(axis) = axis else { continue };
                 let own = vars.iter().position(|var| var == at)?;
+                // A part of an axis, as a slice from its first position takes it, is not the axis.
+                if shape[own] != result[axis] {
+                    return None;
+                }
                 along[own] = Some(axis);
             }
             let is_complete = (0..shape.len()).all(|own| along[own].is_some() != shape[own].is(1));
