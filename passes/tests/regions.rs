@@ -204,21 +204,34 @@ fn channels_of_single_phases_are_not_worth_a_reduction() {
     assert_eq!(classes(&fused.plan), [("contraction", 1), ("rows", 1)]);
 }
 
+/// The schedule on a GPU with `wgmma` of the only convolution of a graph, rounded to TF32.
+fn tensor_core_schedule(text: &str) -> Schedule {
+    let graph = canonicalize(parse_graph(text).unwrap()).unwrap();
+    let fused = fuse_with(&graph, PrecisionPolicy::Tf32, &Steering::default()).unwrap();
+    let plan = use_wgmma(pack(fused.plan).unwrap());
+    plan.regions.last().unwrap().schedule.clone()
+}
+
 #[test]
 fn pointwise_convolutions_are_products() {
     // KernelBench L1/87: 3.41 ms as a pipeline, 6.55 ms by elements that are loaded one by one.
-    let schedule = {
-        let width = 1024;
-        let text = format!(
-            r#"graph @pointwise(%x: f32[16,64,{width},{width}], %w: f32[128,64,1,1]) -> (y: f32[16,128,{width},{width}]) {{
-  %0 = conv %x, %w {{strides = [1, 1], pads_begin = [0, 0], pads_end = [0, 0], dilations = [1, 1], groups = 1}} : f32[16,128,{width},{width}] @"conv"
+    let schedule = tensor_core_schedule(
+        r#"graph @pointwise(%x: f32[16,64,1024,1024], %w: f32[128,64,1,1]) -> (y: f32[16,128,1024,1024]) {
+  %0 = conv %x, %w {strides = [1, 1], pads_begin = [0, 0], pads_end = [0, 0], dilations = [1, 1], groups = 1} : f32[16,128,1024,1024] @"conv"
   return %0
-}}"#
-        );
-        let graph = canonicalize(parse_graph(&text).unwrap()).unwrap();
-        let fused = fuse_with(&graph, PrecisionPolicy::Tf32, &Steering::default()).unwrap();
-        let plan = use_wgmma(pack(fused.plan).unwrap());
-        plan.regions.last().unwrap().schedule.clone()
-    };
+}"#,
+    );
     assert!(matches!(schedule, Schedule::Pipeline { .. }), "{schedule}");
+}
+
+#[test]
+fn groups_with_odd_lines_are_not_pipelined() {
+    // As in KernelBench L3/29, where it gave NaN on an H200.
+    let schedule = tensor_core_schedule(
+        r#"graph @windows(%x: f32[640,147,32], %w: f32[147,49,1]) -> (y: f32[640,147,32]) {
+  %0 = conv %x, %w {strides = [1], pads_begin = [0], pads_end = [0], dilations = [1], groups = 3} : f32[640,147,32] @"conv"
+  return %0
+}"#,
+    );
+    assert!(matches!(schedule, Schedule::Wgmma { .. }), "{schedule}");
 }
