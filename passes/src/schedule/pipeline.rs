@@ -84,10 +84,6 @@ const MOST_PATCH_BYTES: [i64; 2] = [64 * KIB, 112 * KIB];
 /// How much longer it takes to write a sector that is not written as a whole, about.
 const PARTIAL_STORES: f64 = 0.5;
 
-/// How much longer it takes where warpgroups of more than one box fill the next patch beside their products, as
-/// measured (L1/55, 57 and 67: 1.35 to 1.7 times what was modelled).
-const LARGE_REFILL: f64 = 1.4;
-
 /// Bytes that the L2 cache moves at once.
 const SECTOR: i64 = 32;
 
@@ -171,7 +167,6 @@ impl Stream {
             bytes: (m * STEP_BYTES) as f64,
             accesses: 2.0 * (m * STEP / 32 / self.vector) as f64,
             patch: None,
-            refilled: false,
             stored: 1.0,
         };
         let packed = u32::from(self.packed);
@@ -199,7 +194,6 @@ impl Stream {
             bytes: (cut.lines * cut.line_bytes) as f64 / cut.steps as f64,
             accesses: places / 32.0 * each,
             patch: Some(cut.multiplied),
-            refilled: cut.patches > 1,
             stored: 1.0 + PARTIAL_STORES * SECTOR as f64 / (4.0 * f64::from(cut.width)),
         };
         let packed = u32::from(self.packed);
@@ -275,9 +269,6 @@ impl Stream {
         let waves = tiles as f64 / (BLOCKS_TO_FILL as f64 * resident);
         let waves = if waves < 8.0 { waves.ceil() } else { waves };
         let mut time = waves * alone.max(together).max(resident * moved);
-        if candidate.refilled && m / groups_m > BOX.into() {
-            time *= LARGE_REFILL;
-        }
         let bandwidth = MEMORY_RATE * BLOCKS_TO_FILL as f64;
         let operands = 4.0 * self.batch as f64 * self.inner as f64 * self.columns as f64;
         let (inner, rows, columns) = (self.inner as f64, self.rows as f64, self.columns as f64);
@@ -315,8 +306,6 @@ struct Candidate {
     accesses: f64,
     /// Of patches the part of a step's products that is not left out.
     patch: Option<f64>,
-    /// Whether further patches are filled while one is multiplied.
-    refilled: bool,
     /// How much longer writing the results takes than writing whole lines.
     stored: f64,
 }
