@@ -41,7 +41,7 @@ pub(crate) struct Args {
     /// Give a symbolic dimension a size, as in batch=8, or a range, ends included, as in batch=1..64 (repeatable)
     #[arg(long, value_name = "NAME=SIZE|LOW..HIGH")]
     dim: Vec<String>,
-    /// Give an input a shape, as in x=1,3,224,224, or with an element type, as in x=i64[1,16] (repeatable)
+    /// Give an input a shape, as in x=1,3,224,224, or with an element type, as in `x=i64[1,16]` (repeatable)
     #[arg(long, value_name = "INPUT=SIZES")]
     shape: Vec<String>,
     /// embed the weights, or leave them external: bound by name at load; present embeds those whose data
