@@ -273,6 +273,10 @@ impl<'a> Tiling<'a> {
             b.proxy_fence();
             // Behind it all warps have read what the copies that begin now overwrite.
             b.barrier();
+            if overlaps {
+                // Products read left factors from registers until they are done: the next ones need others.
+                b.wgmma_pending(0);
+            }
             let factors = self.left_factors(b, &tile, &left, buffer);
             let from = if self.accurate { self.zeros(b) } else { sums[0] };
             let begun = self.multiply_held(b, &tile, factors, &right, buffer, from);
@@ -285,10 +289,8 @@ impl<'a> Tiling<'a> {
                     let step_sums = b.wgmma_wait(begun);
                     b.add(sums[0], step_sums)
                 }
-                (false, true) => {
-                    b.wgmma_pending(1);
-                    begun
-                }
+                // They go on while the next step's factors are waited for.
+                (false, true) => begun,
                 (false, false) => b.wgmma_wait(begun),
             }])
         })?;
