@@ -169,6 +169,25 @@ impl Case<'_> {
         self.check_with(precision, true, DimRange::ANY.max, 1);
     }
 
+    /// The text forms of the region's kernels, of known sizes.
+    #[track_caller]
+    pub fn kernels(&self, precision: Precision) -> Vec<String> {
+        let sizes: Dims = self.sizes.iter().map(|&(name, size)| (name.into(), size)).collect();
+        let mut body = Body { graph: Graph::new("region"), sizes, symbolic: false };
+        (self.body)(&mut body);
+        let region = Region {
+            name: "r0".to_owned(),
+            phase: Phase::Run,
+            parts: BTreeMap::new(),
+            operands: (0..body.graph.inputs().len()).map(ValueRef::Input).collect(),
+            body: body.graph,
+            precision,
+            schedule: self.schedule.clone(),
+        };
+        let lowered = lower(&region, &BTreeMap::new()).unwrap_or_else(|error| panic!("{error}"));
+        lowered.kernels.iter().map(ToString::to_string).collect()
+    }
+
     #[track_caller]
     fn check_with(&self, precision: Precision, symbolic: bool, max: i64, divisor: i64) {
         let sizes: Dims = self.sizes.iter().map(|&(name, size)| (name.into(), size)).collect();

@@ -520,3 +520,31 @@ fn packed_elements_are_rounded() {
         }
     }
 }
+
+#[test]
+fn left_factors_in_registers_stay_until_their_products_are_done() {
+    // PTX leaves it undefined what `wgmma` multiplies when registers it reads are written while it is under way; the
+    // emulator reads them at once.
+    for stages in [3, 4, 6] {
+        let body = product(DType::F32, &["M", "K"], &["K", "N"]);
+        let case = Case {
+            sizes: &[("M", 128), ("K", 256), ("N", 64)],
+            schedule: pipeline([128, 64, 2, 1], stages, 1, 0),
+            fill: Fill::Signed,
+            arithmetic: Arithmetic::Contraction,
+            body: &body,
+        };
+        let kernels = case.kernels(Precision::Tf32);
+        let kernel = kernels.iter().find(|kernel| kernel.contains("wgmma_registers")).unwrap();
+        let (before, behind) = kernel.split_once("wgmma_registers").unwrap();
+        // Within the loop: either the wait comes before the factors are loaded, or right behind the products.
+        let (_, step) = before.rsplit_once("barrier").unwrap();
+        let waits = step.find("wgmma_pending 0");
+        let loads = step.find("load").unwrap();
+        let ends = behind.find('}').unwrap();
+        assert!(
+            waits.is_some_and(|at| at < loads) || behind[..ends].contains("wgmma_wait"),
+            "{stages} stages: {kernel}"
+        );
+    }
+}
