@@ -6,36 +6,13 @@
 #![allow(clippy::print_stdout, reason = "a test that is skipped says so")]
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 
 use fornax_models::onnx::proto;
 use prost::Message;
+use support::{fornax, refused, root, succeeds};
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
-}
-
-fn fornax(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_fornax")).args(arguments).output().unwrap()
-}
-
-fn succeeds(arguments: &[&str]) -> String {
-    let output = fornax(arguments);
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "fornax {}\n{text}{errors}", arguments.join(" "));
-    text
-}
-
-/// The error text of a call that must end with exit code 2.
-fn refused(arguments: &[&str]) -> String {
-    let output = fornax(arguments);
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(2), "fornax {}\n{errors}", arguments.join(" "));
-    assert_eq!(errors.matches("error").count().min(1), 1, "{errors}");
-    assert!(!errors.contains("panicked"), "{errors}");
-    errors
-}
+mod support;
 
 /// A file that `tools/setup` fetches; none where that has not run, unless nothing may be skipped.
 fn fetched(name: &str) -> Option<PathBuf> {

@@ -6,27 +6,11 @@
 #![allow(clippy::print_stdout, reason = "a test that is skipped says so")]
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
-fn fornax(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_fornax")).args(arguments).output().unwrap()
-}
+use support::{refused, succeeds};
 
-fn succeeds(arguments: &[&str]) -> String {
-    let output = fornax(arguments);
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "fornax {}\n{text}{errors}", arguments.join(" "));
-    text
-}
-
-/// The error text of a call that must end with exit code 2.
-fn refused(arguments: &[&str]) -> String {
-    let output = fornax(arguments);
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(2), "fornax {}\n{errors}", arguments.join(" "));
-    errors
-}
+mod support;
 
 struct Model {
     folder: tempfile::TempDir,

@@ -18,7 +18,9 @@ mod structure;
 pub mod windows;
 
 pub use join::{Joined, join};
-pub use schedule::{PAIRED_BYTES, PAIRED_SUMS, PAIRED_THREADS, Schedule, ScheduleError};
+pub use schedule::{
+    PACKED_MULTIPLE, PAIRED_BYTES, PAIRED_SUMS, PAIRED_THREADS, Schedule, ScheduleError,
+};
 pub use shared::{read_box, read_range};
 pub use structure::{
     Reduced, Rejection, RejectionReason, ResultFold, ResultOutput, RowAnchor, RowOutput, Rows,

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 
 use fornax_ir::plan::PAIRED_SUMS;
 use fornax_ir::plan::index::IndexSpace;
-use fornax_ir::plan::windows::{WindowAxis, Windows};
+use fornax_ir::plan::windows::{PatchShape, WindowAxis, Windows};
 use fornax_ir::{BinaryFn, DType, Dim, Scalar};
 
 use super::emit::{Array, Emitter};
@@ -26,25 +26,12 @@ use crate::kernel::{KernelBuilder, Layout, Memory, Places, ValueId, WgmmaTile};
 const PART: u32 = 4;
 
 /// Inner elements of a step, and parts of it that one instruction multiplies.
-const STEP: u32 = 32;
+const STEP: u32 = PatchShape::STEP;
 const INSTRUCTION_PARTS: usize = 2;
 
-/// Steps of a patch, each of them code of its own.
-const MOST_STEPS: u32 = 50;
-
-/// Bytes of the patches in shared memory: of blocks of which two fit into a multiprocessor, and of larger ones.
-const MOST_PATCH_BYTES: u32 = 64 * 1024;
-const MOST_LARGE_PATCH_BYTES: u32 = 112 * 1024;
-
-/// Positions from which on a tile is a large one.
-const LARGE_TILE: u32 = 256;
-
-/// Channels of a patch.
-const HELD: [u32; 4] = [32, 16, 8, 4];
-
 /// Positions of a product, and adjacent ones of them at least.
-const BOX: u32 = 64;
-const ADJACENT: u32 = 8;
+const BOX: u32 = PatchShape::BOX;
+const ADJACENT: u32 = PatchShape::ADJACENT;
 
 /// Parts of a patch that a thread has on their way at once while nothing is multiplied.
 const FIRST_PARTS: u32 = 4;
@@ -59,23 +46,10 @@ const SPLIT_PARTS: u32 = 3;
 #[derive(Debug, Clone)]
 pub(super) struct Patch {
     windows: Vec<WindowAxis>,
-    /// Positions of a block's tile along each of them.
-    tile: Vec<u32>,
     /// The axis of the channels that are added up, and their number.
     channel: usize,
     channels: Dim,
-    /// Channels of a patch, and taps of a step.
-    held: u32,
-    taps_held: u32,
-    /// Steps of a patch.
-    pub steps: u32,
-    /// Places from one along each window axis to the next, and all of a patch. Along the last axis those that
-    /// positions have between them lie apart, in `step` lines of some.
-    strides: Vec<u32>,
-    line: u32,
-    places: u32,
-    /// Positions along the last axis of a box of 64 that are multiplied together.
-    box_width: u32,
+    shape: PatchShape,
 }
 
 impl Patch {
@@ -83,65 +57,31 @@ impl Patch {
     /// its windows are of another kind or such tiles are no boxes. `parts`: patches of each factor's parts.
     pub fn of(product: &Product<'_>, width: u32, positions: u32, parts: u32) -> Option<Patch> {
         let mut space = IndexSpace::new(product.site.dims);
-        let Windows { axes: windows, channel } = Windows::of(&product.form, &mut space)?;
-        let channels = product.form.axes[channel].0.clone();
-        let number = channels.as_const()?;
-        let count = windows.len();
-        let mut tile = vec![1; count];
-        tile[count - 1] = if count == 1 { positions } else { width.min(positions) };
-        if count > 1 {
-            tile[count - 2] = positions / tile[count - 1];
-        }
-        let is_high = count > 1 && tile[count - 2].is_multiple_of(BOX / ADJACENT);
-        let box_width = if is_high { ADJACENT } else { BOX };
-        if !tile[count - 1].is_multiple_of(box_width) {
-            return None;
-        }
-        let last = windows.last()?;
-        let line = last.extent(tile[count - 1]).div_ceil(last.step);
-        let mut strides = vec![1];
-        let mut places = line * last.step;
-        for (window, &tile) in windows.iter().zip(&tile).rev().skip(1) {
-            strides.push(places);
-            places *= window.extent(tile);
-        }
-        strides.reverse();
-        let most = if positions < LARGE_TILE { MOST_PATCH_BYTES } else { MOST_LARGE_PATCH_BYTES };
-        // As many channels as fit, but not twice as many as there are.
-        HELD.into_iter().find_map(|held| {
-            let taps_held = STEP / held;
-            let taps: u32 = windows.iter().map(|window| window.taps).product();
-            let patch = Patch {
-                windows: windows.clone(),
-                tile: tile.clone(),
-                channel,
-                channels: channels.clone(),
-                held,
-                taps_held,
-                steps: taps.div_ceil(taps_held),
-                strides: strides.clone(),
-                line,
-                places,
-                box_width,
-            };
-            let copies = if number <= i64::from(held) { 1 } else { 2 };
-            let bytes = u64::from(patch.elements()) * u64::from(4 * copies * parts);
-            let fits = (held == 4 || number > i64::from(held) / 2)
-                && patch.steps <= MOST_STEPS
-                && bytes <= u64::from(most)
-                && (0..patch.steps).all(|step| patch.places(step).is_whole(4));
-            fits.then_some(patch)
-        })
+        let windows = Windows::of(&product.form, &mut space)?;
+        let channels = product.form.axes[windows.channel].0.clone();
+        let shapes = windows.patches(channels.as_const()?, positions, width, parts);
+        let mut patches = shapes.map(|shape| Patch {
+            windows: windows.axes.clone(),
+            channel: windows.channel,
+            channels: channels.clone(),
+            shape,
+        });
+        patches.find(|patch| (0..patch.steps()).all(|step| patch.places(step).is_whole(4)))
     }
 
     /// Elements of a patch.
     fn elements(&self) -> u32 {
-        self.held * self.places
+        self.shape.elements()
+    }
+
+    /// Steps of a patch.
+    fn steps(&self) -> u32 {
+        self.shape.steps
     }
 
     /// Patches along the channels.
     fn patches(&self) -> Dim {
-        self.channels.ceil_div(&Dim::constant(self.held.into()))
+        self.channels.ceil_div(&Dim::constant(self.shape.held.into()))
     }
 
     fn tap_sizes(&self) -> Vec<Dim> {
@@ -154,7 +94,7 @@ impl Patch {
 
     /// Packed inner elements: steps of all patches.
     pub fn packed_inner(&self) -> Dim {
-        self.patches() * Dim::constant((self.steps * STEP).into())
+        self.patches() * Dim::constant((self.steps() * STEP).into())
     }
 
     /// The tap and the channel of an inner element of a step, and the conditions under which there are such
@@ -165,8 +105,8 @@ impl Patch {
         (patch, step): (&Index, &Index),
         within: &Index,
     ) -> (Vec<Index>, Index, Mask) {
-        let held = Dim::constant(self.held.into());
-        let first = space.scale(step, &Dim::constant(self.taps_held.into()));
+        let held = Dim::constant(self.shape.held.into());
+        let first = space.scale(step, &Dim::constant(self.shape.taps_held.into()));
         let tap = space.add(&first, &space.floor_div(within, &held));
         let channel = space.add(&space.scale(patch, &held), &space.modulo(within, &held));
         let mut mask = Mask::new();
@@ -194,7 +134,7 @@ impl Patch {
         let step = Dim::constant(STEP.into());
         let number = space.floor_div(inner, &step);
         let within = space.modulo(inner, &step);
-        let steps = Dim::constant(self.steps.into());
+        let steps = Dim::constant(self.steps().into());
         let place = (&space.floor_div(&number, &steps), &space.modulo(&number, &steps));
         let (taps, channel, mask) = self.place(space, place, &within);
         self.set_inner(axes, taps, channel);
@@ -213,9 +153,10 @@ impl Patch {
         let count = self.windows.len();
         let along = PART * ADJACENT;
         let above = count.checked_sub(2);
-        let pitch = above.map_or(0, |axis| PART * self.windows[axis].step * self.strides[axis]);
-        let across = self.tile[count - 1] / self.box_width;
-        let (stride, step_across, lines) = match self.box_width {
+        let pitch =
+            above.map_or(0, |axis| PART * self.windows[axis].step * self.shape.strides[axis]);
+        let across = self.shape.tile[count - 1] / self.shape.box_width;
+        let (stride, step_across, lines) = match self.shape.box_width {
             BOX => (along, PART * BOX, 1),
             _ => (pitch, along, BOX / ADJACENT),
         };
@@ -231,7 +172,7 @@ impl Patch {
             let (tap, channel) = self.inner(step, part);
             starts.push(match starts.last() {
                 Some(&last) if tap >= self.taps() => last,
-                _ => channel * self.places + PART * self.tap_offset(tap),
+                _ => channel * self.shape.places + PART * self.tap_offset(tap),
             });
         }
         Places { stride, across, step: step_across, pitch: lines * pitch, starts }
@@ -240,13 +181,15 @@ impl Patch {
     /// The tap and the channel of the first inner element of a part of a step.
     fn inner(&self, step: u32, part: u32) -> (u32, u32) {
         let within = PART * part;
-        (step * self.taps_held + within / self.held, within % self.held)
+        (step * self.shape.taps_held + within / self.shape.held, within % self.shape.held)
     }
 
     /// Places from what a position's lowest element is to what a tap reads.
     fn tap_offset(&self, tap: u32) -> u32 {
         let (mut rest, mut offset) = (tap, 0);
-        for (axis, (window, &stride)) in self.windows.iter().zip(&self.strides).enumerate().rev() {
+        for (axis, (window, &stride)) in
+            self.windows.iter().zip(&self.shape.strides).enumerate().rev()
+        {
             let number = rest % window.taps;
             rest /= window.taps;
             let tap = match order(window) {
@@ -255,7 +198,7 @@ impl Patch {
             };
             let element = tap * window.tap_step.unsigned_abs();
             offset += match axis + 1 == self.windows.len() {
-                true => element % window.step * self.line + element / window.step,
+                true => element % window.step * self.shape.line + element / window.step,
                 false => element * stride,
             };
         }
@@ -273,7 +216,7 @@ impl Patch {
 
     fn tile_along(&self, axis: usize) -> u32 {
         let window = self.windows.iter().position(|window| window.position == axis);
-        window.map_or(1, |window| self.tile[window])
+        window.map_or(1, |window| self.shape.tile[window])
     }
 
     /// The position along each axis of the rows of an element of the tile, with the conditions under which
@@ -309,15 +252,15 @@ impl Patch {
     fn within_tile(&self, space: &IndexSpace<'_>, row: &Index) -> Vec<Index> {
         let count = self.windows.len();
         let dim = |size: u32| Dim::constant(size.into());
-        let across = self.tile[count - 1] / self.box_width;
-        let high = BOX / self.box_width;
-        let above = count.checked_sub(2).map_or(1, |axis| self.tile[axis]);
-        let sizes = [above / high, across, high, self.box_width].map(dim);
+        let across = self.shape.tile[count - 1] / self.shape.box_width;
+        let high = BOX / self.shape.box_width;
+        let above = count.checked_sub(2).map_or(1, |axis| self.shape.tile[axis]);
+        let sizes = [above / high, across, high, self.shape.box_width].map(dim);
         let [line, number, row, column] = &space.delinearize(row, &sizes)[..] else {
             unreachable!("invariant: as many indices as sizes")
         };
         let mut within = vec![Index::default(); count];
-        within[count - 1] = space.add(&space.scale(number, &dim(self.box_width)), column);
+        within[count - 1] = space.add(&space.scale(number, &dim(self.shape.box_width)), column);
         if let Some(axis) = count.checked_sub(2) {
             within[axis] = space.add(&space.scale(line, &dim(high)), row);
         }
@@ -390,8 +333,8 @@ impl<'a> Tiling<'a> {
         };
         let block = Block { batch_number, batch, rows, column };
         let stages = self.sizes.stages;
-        let overlaps = stages >= pipeline::OVERLAPPED_STAGES && !self.accurate && patch.steps > 1;
-        let ahead = (stages - 1 - u32::from(overlaps)).min(patch.steps);
+        let overlaps = stages >= pipeline::OVERLAPPED_STAGES && !self.accurate && patch.steps() > 1;
+        let ahead = (stages - 1 - u32::from(overlaps)).min(patch.steps());
         let patches = patch.patches();
         let copies = if patches.is(1) { 1 } else { 2 };
         let names: &[&str] = match self.accurate {
@@ -418,8 +361,8 @@ impl<'a> Tiling<'a> {
         }
         self.fill_first(emitter, b, patch, &block, &left)?;
         // Parts of the next patch are written some steps after they are asked for.
-        let between = STEPS_BETWEEN.min(patch.steps - 1);
-        let parts = if patches.is(1) { 0 } else { patch.steps - between };
+        let between = STEPS_BETWEEN.min(patch.steps() - 1);
+        let parts = if patches.is(1) { 0 } else { patch.steps() - between };
         let parts = self.patch_units(patch, parts.max(1)).1.min(parts);
         let zeros = self.zeros(b);
         let sums =
@@ -433,11 +376,11 @@ impl<'a> Tiling<'a> {
                 let one = b.int(DType::I32, 1);
                 let other = b.sub(one, parity);
                 let other = b.mul_int(other, patch.elements().into());
-                let base = b.mul_int(number, patch.steps.into());
+                let base = b.mul_int(number, patch.steps().into());
                 let from = if copies == 1 { no_buffer } else { current };
                 let mut sums = sums[0];
                 let mut fetched: VecDeque<Fetched> = VecDeque::new();
-                for step in 0..patch.steps {
+                for step in 0..patch.steps() {
                     b.copy_wait(ahead - 1);
                     b.proxy_fence();
                     // Behind it all warps have read what is overwritten from now on.
@@ -462,9 +405,9 @@ impl<'a> Tiling<'a> {
                         fetched.push_back(part);
                     }
                     let later = step + ahead;
-                    let place = match later < patch.steps {
+                    let place = match later < patch.steps() {
                         true => Place { patch: &this, step: later },
-                        false => Place { patch: &next, step: later - patch.steps },
+                        false => Place { patch: &next, step: later - patch.steps() },
                     };
                     let to = buffer(b, later);
                     self.copy_factors(emitter, b, patch, &block, &place, (&right, to))?;
@@ -546,7 +489,7 @@ impl<'a> Tiling<'a> {
             return self.copy_operand(emitter, b, (operand, 1), &axes, &mask, (tile, buffer));
         };
         let space = &emitter.space;
-        let steps = space.scale(place.patch, &Dim::constant(patch.steps.into()));
+        let steps = space.scale(place.patch, &Dim::constant(patch.steps().into()));
         let number = space.scale(&space.add(&steps, &step), &Dim::constant(STEP.into()));
         let inner = space.add(&number, &within);
         mask.extend(space.within(place.patch, &Dim::constant(0), &patch.patches()));
@@ -624,19 +567,19 @@ impl<'a> Tiling<'a> {
         let target = space.add(&space.scale(&unit, &dim(PART)), &channel);
 
         // Its channels, and where it is along the windows.
-        let extents = patch.windows.iter().zip(&patch.tile);
-        let mut sizes = vec![patch.held / PART];
+        let extents = patch.windows.iter().zip(&patch.shape.tile);
+        let mut sizes = vec![patch.shape.held / PART];
         sizes.extend(extents.map(|(window, &tile)| window.extent(tile)));
         sizes.pop();
         let last = patch.windows.last().expect("invariant: a patch has windows");
-        sizes.extend([last.step, patch.line]);
+        sizes.extend([last.step, patch.shape.line]);
         let dims: Vec<Dim> = sizes.iter().map(|&size| dim(size)).collect();
         let mut at = space.delinearize(&unit, &dims);
         let plane = space.scale(&at.remove(0), &dim(PART));
         let along = at.pop().expect("invariant: a line has places");
         let line = at.pop().expect("invariant: a patch has lines");
         at.push(space.add(&space.scale(&along, &dim(last.step)), &line));
-        let held = space.scale(number, &dim(patch.held));
+        let held = space.scale(number, &dim(patch.shape.held));
         let channel = space.add(&held, &space.add(&plane, &channel));
 
         let mut axes = product.axes(space, block.batch, &[]);

@@ -9,7 +9,7 @@
 
 use fornax_ir::plan::adjacent::moved_input;
 use fornax_ir::plan::index::IndexSpace;
-use fornax_ir::plan::{PAIRED_BYTES, PAIRED_SUMS, PAIRED_THREADS};
+use fornax_ir::plan::{PACKED_MULTIPLE, PAIRED_BYTES, PAIRED_SUMS, PAIRED_THREADS};
 use fornax_ir::{BinaryFn, DType, Dim, NodeId, Scalar, UnaryFn};
 
 use super::emit::{Array, Emitter, build_kernel};
@@ -35,9 +35,6 @@ const PART: u32 = 4;
 /// positions where positions are.
 const INNER_PAD: u32 = 4;
 const OWN_PAD: u32 = 8;
-
-/// Packed inner elements are a multiple of these.
-const PACKED_MULTIPLE: i64 = PART as i64;
 
 /// Steps in shared memory from which on products stay under way while the next ones begin.
 pub(super) const OVERLAPPED_STAGES: u32 = 4;
@@ -86,7 +83,7 @@ impl<'a> Tiling<'a> {
         if self.is_direct(self.sizes.pipeline?) {
             return None;
         }
-        let multiple = Dim::constant(PACKED_MULTIPLE);
+        let multiple = Dim::constant(PACKED_MULTIPLE.into());
         let inner = match &self.patch {
             Some(patch) => patch.packed_inner(),
             None => &self.product.inner.extent.ceil_div(&multiple) * &multiple,

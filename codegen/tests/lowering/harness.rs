@@ -113,15 +113,7 @@ impl Case<'_> {
         let body = body.graph;
         let range = DimRange { min: 0, max: 1 << 20, divisor: 1 };
         let dims = sizes.keys().map(|name| (name.clone(), range)).collect();
-        let region = Region {
-            name: "r0".to_owned(),
-            phase: Phase::Run,
-            parts: BTreeMap::new(),
-            operands: (0..body.inputs().len()).map(ValueRef::Input).collect(),
-            body,
-            precision,
-            schedule,
-        };
+        let region = region(body, precision, schedule);
         let lowered = lower(&region, &dims).unwrap_or_else(|error| panic!("{error}"));
         let tensors: Vec<Tensor> = region
             .body
@@ -175,15 +167,7 @@ impl Case<'_> {
         let sizes: Dims = self.sizes.iter().map(|&(name, size)| (name.into(), size)).collect();
         let mut body = Body { graph: Graph::new("region"), sizes, symbolic: false };
         (self.body)(&mut body);
-        let region = Region {
-            name: "r0".to_owned(),
-            phase: Phase::Run,
-            parts: BTreeMap::new(),
-            operands: (0..body.graph.inputs().len()).map(ValueRef::Input).collect(),
-            body: body.graph,
-            precision,
-            schedule: self.schedule.clone(),
-        };
+        let region = region(body.graph, precision, self.schedule.clone());
         let lowered = lower(&region, &BTreeMap::new()).unwrap_or_else(|error| panic!("{error}"));
         lowered.kernels.iter().map(ToString::to_string).collect()
     }
@@ -196,15 +180,7 @@ impl Case<'_> {
         let range = DimRange { min: 0, max: max / divisor * divisor, divisor };
         let dims: BTreeMap<Symbol, DimRange> =
             sizes.keys().map(|name| (name.clone(), range)).collect();
-        let region = Region {
-            name: "r0".to_owned(),
-            phase: Phase::Run,
-            parts: BTreeMap::new(),
-            operands: (0..body.graph.inputs().len()).map(ValueRef::Input).collect(),
-            body: body.graph,
-            precision,
-            schedule: self.schedule.clone(),
-        };
+        let region = region(body.graph, precision, self.schedule.clone());
         let lowered = lower(&region, &dims).unwrap_or_else(|error| panic!("{error}"));
         if symbolic && max == DimRange::ANY.max {
             let wide = |param: &Param| matches!(param, Param::Scalar { dtype: DType::I64, .. });
@@ -237,6 +213,19 @@ impl Case<'_> {
             let comparison = compare(actual, &reference, tolerance).unwrap();
             assert!(comparison.passed, "{context}: {}: {comparison:#?}", output.name);
         }
+    }
+}
+
+/// A region of the run that computes a body from as many inputs.
+pub fn region(body: Graph, precision: Precision, schedule: Schedule) -> Region {
+    Region {
+        name: "r0".to_owned(),
+        phase: Phase::Run,
+        parts: BTreeMap::new(),
+        operands: (0..body.inputs().len()).map(ValueRef::Input).collect(),
+        body,
+        precision,
+        schedule,
     }
 }
 

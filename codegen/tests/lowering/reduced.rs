@@ -2,10 +2,10 @@
 
 use fornax_bundle::{DType, Precision};
 use fornax_codegen::lower;
-use fornax_ir::plan::{Phase, Region, Schedule, ValueRef};
+use fornax_ir::plan::Schedule;
 use fornax_ir::{Graph, LocSet, NodeId, Type, attrs};
 
-use crate::harness::{Body, Fill};
+use crate::harness::{Body, Fill, region};
 use crate::mma::{check_with, mma, patch, pipeline, wgmma};
 use crate::tile::geometry;
 
@@ -232,15 +232,7 @@ fn tiles_that_do_not_hold_what_is_folded_are_refused() {
     let sum = graph.add("reduce_sum", attrs, &[product], LocSet::none()).unwrap();
     graph.output("y", sum);
     for schedule in &SCHEDULES[..4] {
-        let region = Region {
-            name: "r0".to_owned(),
-            phase: Phase::Run,
-            parts: Default::default(),
-            operands: vec![ValueRef::Input(0), ValueRef::Input(1)],
-            body: graph.clone(),
-            precision: precision(schedule),
-            schedule: schedule.clone(),
-        };
+        let region = region(graph.clone(), precision(schedule), schedule.clone());
         let error = lower(&region, &Default::default()).unwrap_err().to_string();
         assert!(error.contains("tiles of 32 do not hold the 48 elements"), "{error}");
     }

@@ -297,6 +297,9 @@ pub const PAIRED_THREADS: u32 = 256;
 /// As [`PAIRED_BYTES`]: registers of sums.
 pub const PAIRED_SUMS: u32 = 64;
 
+/// Inner elements that [`Schedule::Pipeline`] packs an operand's lines to a multiple of.
+pub const PACKED_MULTIPLE: u32 = 4;
+
 /// What is wrong with a schedule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

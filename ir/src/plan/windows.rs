@@ -1,4 +1,4 @@
-//! Which elements of its left operand a convolution's taps read.
+//! Which elements of its left operand a convolution's taps read, and how it is cut into patches of them.
 
 use super::index::{Index, IndexSpace};
 use crate::op::{AxisRole, ContractionForm};
@@ -9,6 +9,22 @@ const MOST_TAP_STEP: i64 = 64;
 
 /// The most taps along an axis.
 const MOST_TAPS: i64 = 64;
+
+/// Positions that are multiplied together, and adjacent ones of them at least.
+const BOX: u32 = 64;
+const ADJACENT: u32 = 8;
+
+/// Inner elements of a step, and steps of a patch at most: each of them is code of its own.
+const STEP: u32 = 32;
+const MOST_STEPS: u32 = 50;
+
+/// Channels that a patch may have; the fewest are those that lie together.
+const HELD: [u32; 4] = [32, 16, 8, 4];
+
+/// Bytes of patches in shared memory: of blocks of fewer positions than `LARGE_TILE`, of which two fit into a
+/// multiprocessor, and of larger ones.
+const LARGE_TILE: u32 = 256;
+const MOST_PATCH_BYTES: [u64; 2] = [64 * 1024, 112 * 1024];
 
 /// An axis of the left operand along which windows lie: a tap of a position reads element
 /// `step * position + tap_step * tap + start`. One of the two steps is 1.
@@ -35,6 +51,42 @@ pub struct Windows {
     pub axes: Vec<WindowAxis>,
     /// The contraction's axis of channels.
     pub channel: usize,
+}
+
+/// What all taps of a tile of positions read of some channels (see [`super::Schedule::Patch`]).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PatchShape {
+    /// Positions of the tile along each window axis: a box along the last two.
+    pub tile: Vec<u32>,
+    /// Positions along the last axis of what is multiplied together: 64 in a row, or 8 by 8.
+    pub box_width: u32,
+    /// Channels of a patch.
+    pub held: u32,
+    /// Taps of a step.
+    pub taps_held: u32,
+    /// Steps of a patch.
+    pub steps: u32,
+    /// Places from one along each window axis to the next. Along the last axis those that positions have between
+    /// them lie apart, in `step` lines of `line` places.
+    pub strides: Vec<u32>,
+    /// Places of such a line.
+    pub line: u32,
+    /// All places.
+    pub places: u32,
+}
+
+impl PatchShape {
+    /// Positions that are multiplied together.
+    pub const BOX: u32 = BOX;
+    /// Adjacent ones of them, at least.
+    pub const ADJACENT: u32 = ADJACENT;
+    /// Inner elements of a step.
+    pub const STEP: u32 = STEP;
+
+    /// Elements of a patch.
+    pub fn elements(&self) -> u32 {
+        self.held * self.places
+    }
 }
 
 impl WindowAxis {
@@ -100,5 +152,98 @@ impl Windows {
     /// Taps of a position along all axes.
     pub fn taps(&self) -> u32 {
         self.axes.iter().map(|axis| axis.taps).product()
+    }
+
+    /// The patches of tiles of `positions`, at most `width` of them along the last axis: those that fit, of as
+    /// many of the `channels` as possible first, but of less than twice as many as there are. `parts`: patches of
+    /// each factor's parts.
+    pub fn patches(
+        &self,
+        channels: i64,
+        positions: u32,
+        width: u32,
+        parts: u32,
+    ) -> impl Iterator<Item = PatchShape> {
+        let count = self.axes.len();
+        let mut tile = vec![1; count];
+        tile[count - 1] = if count == 1 { positions } else { width.min(positions) };
+        if count > 1 {
+            tile[count - 2] = positions / tile[count - 1];
+        }
+        let is_high = count > 1 && tile[count - 2].is_multiple_of(BOX / ADJACENT);
+        let box_width = if is_high { ADJACENT } else { BOX };
+        let last = &self.axes[count - 1];
+        let line = last.extent(tile[count - 1]).div_ceil(last.step);
+        // Large dilations give more places than a number holds; those do not fit.
+        let mut strides = vec![1u64];
+        let mut places = u64::from(line) * u64::from(last.step);
+        for (window, &tile) in self.axes.iter().zip(&tile).rev().skip(1) {
+            strides.push(places);
+            places = places.saturating_mul(window.extent(tile).into());
+        }
+        strides.reverse();
+        let most = MOST_PATCH_BYTES[usize::from(positions >= LARGE_TILE)];
+        let taps = self.taps();
+        let cut = move |held: u32| {
+            let steps = taps.div_ceil(STEP / held);
+            let copies = if channels <= i64::from(held) { 1 } else { 2 };
+            let bytes = places.saturating_mul((4 * held * copies * parts).into());
+            let fits = tile[count - 1].is_multiple_of(box_width)
+                && (held == HELD[HELD.len() - 1] || channels > i64::from(held) / 2)
+                && steps <= MOST_STEPS
+                && bytes <= most;
+            fits.then(|| PatchShape {
+                tile: tile.clone(),
+                box_width,
+                held,
+                taps_held: STEP / held,
+                steps,
+                strides: strides.iter().map(|&stride| stride as u32).collect(),
+                line,
+                places: places as u32,
+            })
+        };
+        HELD.into_iter().filter_map(cut)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn windows(axes: &[(u32, u32, i32)]) -> Windows {
+        let axis = |&(taps, step, tap_step): &(u32, u32, i32)| WindowAxis {
+            position: 0,
+            tap: 0,
+            taps,
+            step,
+            tap_step,
+            start: Some(0),
+        };
+        Windows { axes: axes.iter().map(axis).collect(), channel: 0 }
+    }
+
+    #[test]
+    fn patches_have_what_all_taps_of_a_tile_read() {
+        // 8 x 16 positions of 3 x 3 taps read 10 x 18 places; of 64 channels 32 fit, twice.
+        let shape = windows(&[(3, 1, 1), (3, 1, 1)]).patches(64, 128, 16, 1).next().unwrap();
+        assert_eq!((shape.tile, shape.box_width), (vec![8, 16], 8));
+        assert_eq!((shape.strides, shape.line, shape.places), (vec![18, 1], 18, 180));
+        assert_eq!((shape.held, shape.taps_held, shape.steps), (32, 1, 9));
+        // Along the last axis every fourth place is a position's: lines of 18 lie apart.
+        let shape = windows(&[(11, 4, 1), (11, 4, 1)]).patches(3, 128, 16, 1).next().unwrap();
+        assert_eq!((shape.line, shape.places), (18, 39 * 72));
+        assert_eq!((shape.held, shape.steps), (4, 16));
+    }
+
+    #[test]
+    fn what_does_not_fit_gives_no_patches() {
+        // 16 x 4 positions are no boxes.
+        let small = windows(&[(3, 1, 1), (3, 1, 1)]);
+        assert_eq!(small.patches(64, 64, 4, 1).next(), None);
+        let wide = windows(&[(64, 1, 64), (64, 1, 64), (64, 1, 64)]);
+        assert_eq!(wide.patches(64, 256, 16, 1).next(), None);
+        let many_taps = windows(&[(41, 1, 1), (40, 1, 1)]);
+        assert_eq!(many_taps.patches(4, 128, 16, 1).next(), None);
     }
 }

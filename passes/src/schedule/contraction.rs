@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use fornax_ir::op::{AxisRole, ContractionForm, OperandMap};
-use fornax_ir::plan::{Reduced, Schedule};
+use fornax_ir::plan::{PACKED_MULTIPLE, Reduced, Schedule};
 use fornax_ir::{DType, Dim, DimRange, IndexExpr, Precision, Symbol};
 
 use super::dots::Dots;
@@ -20,9 +20,6 @@ const SMALL_WORK: i64 = 1 << 22;
 
 /// Positions of the result along a group up to which single results are an alternative to tiles.
 const FEW: i64 = 32;
-
-/// Inner elements that a packed operand's lines are a multiple of.
-const PACKED_RUN: i64 = 4;
 
 /// Inner elements of a step of fused multiply-adds.
 const BLOCK_K: u32 = 16;
@@ -291,7 +288,7 @@ fn modelled(contracted: &Contracted<'_>) -> Option<(f64, Schedule)> {
     match machine.pipeline {
         // Rounded products of several groups with odd lines of inner elements (KernelBench L3/29: 24 groups of 49)
         // gave NaN in the last tile on an H200, and are right on the emulator: not chosen until that is understood.
-        Some(_) if passes == 1.0 && batch > 1 && inner % PACKED_RUN != 0 => {}
+        Some(_) if passes == 1.0 && batch > 1 && inner % i64::from(PACKED_MULTIPLE) != 0 => {}
         Some(packed) if !narrow && dtypes == [DType::F32; 2] => {
             let packed = packed && passes == 1.0;
             let patches = if held[0] { None } else { Patches::of(contracted) };

@@ -2,7 +2,7 @@
 
 use fornax_ir::op::AxisRole;
 use fornax_ir::plan::index::IndexSpace;
-use fornax_ir::plan::windows::{WindowAxis, Windows};
+use fornax_ir::plan::windows::Windows;
 use fornax_ir::plan::{PAIRED_BYTES, PAIRED_SUMS, PAIRED_THREADS, Schedule};
 
 use super::contraction::{
@@ -72,14 +72,6 @@ const WIDTHS: [u32; 4] = [8, 16, 32, 64];
 /// that split them.
 const PLACE_INSTRUCTIONS: f64 = 100.0;
 const SPLIT_INSTRUCTIONS: f64 = 50.0;
-
-/// Positions that are multiplied together, and adjacent ones of them at least.
-const BOX: u32 = 64;
-const ADJACENT: u32 = 8;
-
-/// Bytes of patches in shared memory of blocks of fewer than so many positions, and of larger ones.
-const LARGE_TILE: u32 = 256;
-const MOST_PATCH_BYTES: [i64; 2] = [64 * KIB, 112 * KIB];
 
 /// How much longer it takes to write a sector that is not written as a whole, about.
 const PARTIAL_STORES: f64 = 0.5;
@@ -181,6 +173,7 @@ impl Stream {
         let patches = self.patches.as_ref()?;
         let copies = if self.passes > 1.0 { 3 } else { 1 };
         let cut = patches.cut(block_m, width, copies)?;
+        let copies = i64::from(copies);
         let places = cut.elements as f64 / 4.0 / cut.steps as f64;
         let each = PLACE_INSTRUCTIONS + if copies > 1 { SPLIT_INSTRUCTIONS } else { 0.0 };
         let candidate = Candidate {
@@ -312,7 +305,7 @@ struct Candidate {
 
 /// A convolution that can be cut into patches, with typical sizes.
 pub(super) struct Patches {
-    windows: Vec<WindowAxis>,
+    windows: Windows,
     /// Positions along each window, and along the other axes of the rows together.
     positions: Vec<i64>,
     others: i64,
@@ -354,52 +347,34 @@ impl Patches {
             positions: windows.axes.iter().map(|window| size(window.position)).collect(),
             others,
             channels: size(windows.channel),
-            windows: windows.axes,
+            windows,
         })
     }
 
     /// How positions, `block` together and `width` along the last axis, cut the convolution; see
     /// `codegen/src/lower/patch.rs`. `parts`: patches of each factor's parts.
-    fn cut(&self, block: u32, width: u32, parts: i64) -> Option<Cut> {
-        let count = self.windows.len();
-        let mut tile = vec![1; count];
-        tile[count - 1] = if count == 1 { block } else { width };
-        if count > 1 {
-            tile[count - 2] = block.checked_div(width).filter(|&rest| rest > 0)?;
-        }
-        let is_high = count > 1 && tile[count - 2].is_multiple_of(BOX / ADJACENT);
-        if !tile[count - 1].is_multiple_of(if is_high { ADJACENT } else { BOX }) {
+    fn cut(&self, block: u32, width: u32, parts: u32) -> Option<Cut> {
+        if self.positions.len() > 1 && width > block {
             return None;
         }
-        let extents = self.windows.iter().zip(&tile);
-        let mut extents: Vec<i64> =
-            extents.map(|(window, &tile)| window.extent(tile).into()).collect();
-        let step = i64::from(self.windows.last()?.step);
-        let length = extents.pop()?;
-        let lines = extents.iter().product::<i64>();
-        let each = lines * div_ceil(length, step) * step;
-        let taps: u32 = self.windows.iter().map(|window| window.taps).product();
-        let taps = i64::from(taps);
-        let steps = |held: i64| div_ceil(taps, STEP / held);
-        let most = MOST_PATCH_BYTES[usize::from(block >= LARGE_TILE)];
-        let held = [32i64, 16, 8, 4].into_iter().find(|&held| {
-            let copies = if self.channels <= held { 1 } else { 2 };
-            (held == 4 || self.channels > held / 2)
-                && steps(held) <= 50
-                && 4 * each * held * copies * parts <= most
-        })?;
-        let blocks = self.positions.iter().zip(&tile);
+        let shape = self.windows.patches(self.channels, block, width, parts).next()?;
+        let last = self.windows.axes.last()?;
+        let length = i64::from(last.extent(*shape.tile.last()?));
+        let lines = i64::from(shape.places / (shape.line * last.step));
+        let (held, steps) = (i64::from(shape.held), i64::from(shape.steps));
+        let taps = i64::from(self.windows.taps());
+        let blocks = self.positions.iter().zip(&shape.tile);
         let row_tiles: i64 = blocks.map(|(&size, &tile)| div_ceil(size, tile.into())).product();
         Some(Cut {
-            width: tile[count - 1],
+            width: *shape.tile.last()?,
             patches: div_ceil(self.channels, held),
-            steps: steps(held),
-            elements: each * held,
+            steps,
+            elements: shape.elements().into(),
             lines: lines * held,
             // Whole sectors, the first and last of which others need, too.
             line_bytes: (div_ceil(4 * length, SECTOR) + 1) * SECTOR,
             row_tiles: row_tiles * self.others,
-            multiplied: div_ceil(taps * held, 8) as f64 / (4 * steps(held)) as f64,
+            multiplied: div_ceil(taps * held, 8) as f64 / (4 * steps) as f64,
         })
     }
 }
