@@ -43,21 +43,12 @@ const TILES: [[u32; 4]; 9] = [
     [ 64, 128, 1, 1],
 ];
 
-/// The same for patches.
+/// Further ones for patches, whose left factors take no registers.
 #[rustfmt::skip]
-const PATCH_TILES: [[u32; 4]; 13] = [
-    [128, 256, 2, 1],
-    [128, 128, 2, 1],
-    [256, 128, 4, 1],
+const PATCH_TILES: [[u32; 4]; 4] = [
     [256,  64, 2, 1],
-    [256,  64, 4, 1],
-    [128,  64, 2, 1],
     [256,  32, 2, 1],
-    [128,  32, 2, 1],
     [256,  16, 2, 1],
-    [128,  16, 2, 1],
-    [ 64, 256, 1, 1],
-    [ 64, 128, 1, 1],
     [ 64,  64, 1, 1],
 ];
 
@@ -121,7 +112,7 @@ impl Stream {
             let shapes = STAGES.iter().flat_map(|s| SPLITS.map(|splits| (*s, splits)));
             shapes.filter_map(move |(stages, splits)| self.stream(tile, stages, splits))
         });
-        let patches = PATCH_TILES.iter().flat_map(|&tile| {
+        let patches = TILES.iter().chain(&PATCH_TILES).flat_map(|&tile| {
             WIDTHS.into_iter().filter_map(move |width| self.patch(tile, PATCH_STAGES, width))
         });
         let mut best: Option<(f64, Schedule)> = None;
