@@ -112,7 +112,7 @@ impl Stream {
             let shapes = STAGES.iter().flat_map(|s| SPLITS.map(|splits| (*s, splits)));
             shapes.filter_map(move |(stages, splits)| self.stream(tile, stages, splits))
         });
-        let patches = TILES.iter().chain(&PATCH_TILES).flat_map(|&tile| {
+        let patches = PATCH_TILES.iter().chain(&TILES).flat_map(|&tile| {
             WIDTHS.into_iter().filter_map(move |width| self.patch(tile, PATCH_STAGES, width))
         });
         let mut best: Option<(f64, Schedule)> = None;
