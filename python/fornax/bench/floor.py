@@ -32,24 +32,24 @@ def floor_ms(task: str, track: str) -> float | None:
     return max(known["floor_bytes_ms"], known.get(flops, 0.0))
 
 
-def physical_floor_ms(task: str) -> float:
+def physical_floor_ms(task: str, track: str) -> float:
     """The time below which a measurement is a fault, in milliseconds; 0 where nothing is known.
 
     Tensors that no output depends on, and operations that a rewrite saves, as `remarks.json` says, do not
-    count. Parameters may have been packed into two bytes an element before the call: as many bits of a
-    scaled factor as TF32 keeps.
+    count. In track A parameters may have been packed into two bytes an element before the call: as many bits
+    of a scaled factor as TF32 keeps.
     """
     known = tables.baseline().get(task, {})
     remarks = tables.remarks().get(task, {})
     if "trivial" in remarks or "bytes" not in known:
         return 0.0
-    moved = (known["bytes"] - _spared_bytes(task)) / PEAK_BYTES_PER_S
+    moved = (known["bytes"] - _spared_bytes(task, track)) / PEAK_BYTES_PER_S
     computed = 0.0 if "fewer_flops" in remarks else known.get("flops", 0.0) / PEAK_PRODUCTS_PER_S
     return 1e3 * max(moved, computed)
 
 
-def _spared_bytes(task: str) -> int:
-    """Bytes of inputs and parameters that no output depends on, and those that packing saves."""
+def _spared_bytes(task: str, track: str) -> int:
+    """Bytes of inputs and parameters that no output depends on, and in track A those that packing saves."""
     workload = tables.suite().get(task)
     if workload is None:
         return 0
@@ -60,6 +60,8 @@ def _spared_bytes(task: str) -> int:
             used.update(_references((node.args, node.kwargs)))
     tensors = (*workload.inputs, *workload.params)
     unused = sum(spec.nbytes for spec in tensors if spec.name not in used)
+    if track != "A":
+        return unused
     packed = [spec for spec in workload.params if spec.name in used and spec.dtype == "float32"]
     return unused + sum(spec.nbytes - PACKED_BYTES * spec.numel for spec in packed)
 

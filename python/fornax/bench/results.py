@@ -177,7 +177,7 @@ def _fill_ours(row: Row, record: dict[str, Any], track: Track) -> None:
         return
     ours = record["times"][f"fornax-{track.name}"]["cold"]["median"]
     after = record["after"][track.name]["fault"]
-    floor = physical_floor_ms(row.task)
+    floor = physical_floor_ms(row.task, track.name)
     row.ours_ms = _text(ours)
     if after:
         row.status, row.note = "wrong", _joined(f"after the timing: {after}", row.note)

@@ -117,7 +117,8 @@ def test_floors_are_ordered():
     for task in workload.listed_tasks():
         floor = floor_ms(task, "A")
         assert floor is None or floor <= floor_ms(task, "B")
-        assert floor is None or physical_floor_ms(task) <= floor * 1.01
+        assert physical_floor_ms(task, "A") <= physical_floor_ms(task, "B")
+        assert floor is None or physical_floor_ms(task, "B") <= floor * 1.01
 
 
 def test_a_table_file_can_be_benched(tmp_path):
